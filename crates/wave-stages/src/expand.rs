@@ -143,7 +143,7 @@ fn finish(
     if let Some((top1, from)) = &expected {
         summary += &format!("\nExpected top-1: {:.1} %, {from}.\n", 100.0 * top1);
     }
-    let outside = prepared.outside();
+    let outside = prepared.record().outside(shape);
     for line in &outside {
         summary += &format!("\nNot condensed: {line}.\n");
     }

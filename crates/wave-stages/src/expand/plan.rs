@@ -227,11 +227,6 @@ impl Prepared {
         untouched.then(|| self.record().expected(&self.shape))?
     }
 
-    /// The properties in which the shape is outside the condensed range.
-    pub(super) fn outside(&self) -> Vec<String> {
-        self.record().outside(&self.shape)
-    }
-
     fn describe(&self) -> String {
         let shape = &self.shape;
         let parameters = shape.parameter_count();
@@ -240,7 +235,7 @@ impl Prepared {
         if let Some((top1, from)) = self.expected() {
             text += &format!("expected top-1 {:.2} % ({from})\n", 100.0 * top1);
         }
-        for line in self.outside() {
+        for line in self.record().outside(&self.shape) {
             text += &format!("not condensed: {line}\n");
         }
         if let (Some(data), Some((resolved, step))) = (&self.data, &self.fitting) {
@@ -251,7 +246,7 @@ impl Prepared {
         text
     }
 
-    fn record(&self) -> Record<'_> {
+    pub(super) fn record(&self) -> Record<'_> {
         Record::new(&self.templates.config, &self.templates.learngene.auxiliary)
     }
 }
