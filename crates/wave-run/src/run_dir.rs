@@ -410,12 +410,9 @@ fn other_settings(
 ) -> Result<Vec<String>> {
     let path = out.join("run/recipe.toml");
     let text = wave_hub::read_text(&path)?;
-    let found: Table = text.parse().map_err(|e| {
-        request(format!(
-            "{}: {e}; start over with --overwrite",
-            path.display()
-        ))
-    })?;
+    let name = path.display();
+    let wrong = |e: toml::de::Error| request(format!("{name}: {e}; start over with --overwrite"));
+    let found: Table = text.parse().map_err(wrong)?;
     let known = |table: &Table| {
         let mut all = BTreeMap::new();
         flatten("", table, &mut all);

@@ -14,7 +14,6 @@ use wave_models::vit::VitShape;
 use wave_models::{default_patch, refuse};
 use wave_run::context::Context;
 use wave_run::data::{DEFAULT_SIDE, Data, DataPlan, Input};
-use wave_run::error::request;
 use wave_run::settings::{self, Condense, CondenseValues, ScalerStart, TemplateStart, Trained};
 use wave_run::train::TrainingPlan;
 
@@ -290,16 +289,16 @@ fn depth_rule(settings: &CondenseValues, auxiliary: &VitShape) -> Result<DepthRu
 fn template_plan(settings: &CondenseValues, reference: usize) -> Result<Plan> {
     let t = settings.template_size.unwrap_or(reference);
     let order = &settings.kronecker;
-    let wrong = || format!("unknown Kronecker order {order:?}; expected tile or interleave");
-    let kronecker = Kronecker::from_name(order).ok_or_else(|| request(wrong()))?;
+    let Some(kronecker) = Kronecker::from_name(order) else {
+        refuse!("unknown Kronecker order {order:?}; expected tile or interleave");
+    };
     let default = Plan::default_budget(reference, t);
     let counts = match settings.templates.as_deref() {
         None => Part::ALL.map(|part| default.n_templates(part)),
-        Some(given) => <[usize; 4]>::try_from(given).map_err(|_| {
-            request(format!(
-                "templates = {given:?}; give four counts, for qkv, proj, fc1 and fc2"
-            ))
-        })?,
+        Some(&[qkv, proj, fc1, fc2]) => [qkv, proj, fc1, fc2],
+        Some(other) => {
+            refuse!("templates = {other:?}; give four counts, for qkv, proj, fc1 and fc2")
+        }
     };
     let mut sets = Plan::own_sets();
     if settings.share_mlp {

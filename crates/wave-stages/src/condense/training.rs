@@ -87,7 +87,7 @@ impl Trainable for Distillation<'_> {
         let output = targets.map(|t| t.shown.output);
         let targets = targets.map(|t| t.targets(batch, images)).transpose()?;
         let shape = elastic::sampled(&plan.sizes, &plan.auxiliary, part.step, resolved);
-        let weights = self.weights(live, &shape)?;
+        let weights = self.weights(&live.weights, &shape)?;
         let scales = drop_path(shape.depth, part, resolved);
         let images = resample::images(images, shape.image_size)?;
         let outputs = vit::logits_in(resolved.mode, &shape, &weights, &images, scales)?;
@@ -136,16 +136,12 @@ impl Trainable for Distillation<'_> {
 
 impl Distillation<'_> {
     /// The weights of a model of this shape, with gradients to everything that trains.
-    pub(super) fn weights(
-        &self,
-        live: &Parameters,
-        shape: &VitShape,
-    ) -> candle_core::Result<Weights> {
-        let gene = self.gene.with_tensors(&live.weights);
+    pub(super) fn weights(&self, live: &Weights, shape: &VitShape) -> candle_core::Result<Weights> {
+        let gene = self.gene.with_tensors(live);
         match &self.reach {
             // Composed in every step, since the templates change.
             None => gene.stacked_weights(shape),
-            Some(reach) => gene.weights_from(&composed(&live.weights), reach, shape),
+            Some(reach) => gene.weights_from(&composed(live), reach, shape),
         }
     }
 

@@ -11,7 +11,6 @@ use wave_models::check::sizes;
 use wave_models::{Weights, refuse};
 use wave_run::context::Context;
 use wave_run::data::{self, DataPlan};
-use wave_run::error::request;
 use wave_run::recipe::{means_nothing, to_table};
 use wave_run::settings::{Architecture, Images, Init, InitValues};
 
@@ -144,12 +143,12 @@ fn donor(plan: &InitPlan, from: Option<(Network, Weights)>) -> Result<Option<(Ne
             ),
         };
     }
-    let method = find(name).map_err(|unknown| match filters::find(name) {
-        Ok(_) => request(format!(
-            "method {name} initialises filters; give --arch convmixer or --arch convnext"
-        )),
-        Err(_) => unknown.into(),
-    })?;
+    let method = match find(name) {
+        Err(_) if filters::find(name).is_ok() => {
+            refuse!("method {name} initialises filters; give --arch convmixer or --arch convnext")
+        }
+        found => found?,
+    };
     match &from {
         _ if !method.donor => Ok(None),
         Some((Network::Vit(_), _)) => Ok(from),

@@ -86,7 +86,7 @@ impl Rates {
             let mut state = State::new(&live.variables, false)?;
             let shape = largest.with_size(depth, width);
             let loss = || -> candle_core::Result<Tensor> {
-                let weights = distillation.weights(&live, &shape)?;
+                let weights = distillation.weights(&live.weights, &shape)?;
                 let logits = vit::logits_in(resolved.mode, &shape, &weights, &images, None)?;
                 wave_ops::soft_cross_entropy(&logits, &targets)
             };
