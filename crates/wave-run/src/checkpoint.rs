@@ -171,10 +171,7 @@ impl Checkpoints {
         Ok(true)
     }
 
-    /// Keeps values for [`Checkpoints::best`].
-    ///
-    /// # Errors
-    /// If this write, or an earlier one, failed.
+    /// Starts to save values for [`Checkpoints::best`], if no earlier write failed.
     pub fn keep_best(&mut self, best: &Best) -> Result<()> {
         self.wait()?;
         let metadata = BTreeMap::from([("top1".to_string(), best.top1.to_string())]);

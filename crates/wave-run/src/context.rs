@@ -96,10 +96,7 @@ impl Context {
         }
     }
 
-    /// Does work once, on the first rank, while the others wait.
-    ///
-    /// # Errors
-    /// If the work fails on the first rank: its failure ends the others.
+    /// Does work once, on the first rank, while the others wait. Its failure there ends the others.
     pub fn on_first(&self, work: impl FnOnce() -> Result<()>) -> Result<()> {
         if self.is_first() {
             work()?;

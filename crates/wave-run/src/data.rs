@@ -55,8 +55,6 @@ pub struct Data {
 impl Data {
     /// Opens the data of `--data` as input for a model.
     ///
-    /// Without a transform in `input`, the normalisation comes from the settings or is measured.
-    ///
     /// # Errors
     /// If there is no such data, its images have no labels, or settings do not fit it.
     pub fn open(plan: &DataPlan, input: Input, context: &Context) -> Result<Data> {
@@ -304,7 +302,7 @@ fn tell_size(source: &dyn Source, transform: &Transform) {
 pub enum Input {
     /// Exactly this preprocessing.
     Like(Transform),
-    /// This size; normalisation follows the data.
+    /// This size; the normalisation comes from the settings or is measured.
     Size {
         /// Side of the image in pixels.
         image_size: usize,

@@ -1,9 +1,7 @@
 //! Suggestions for misspelt names.
 
-/// The name of `known` nearest to `given`, if any is close enough.
-///
-/// Near means at most one wrong, missing, extra or exchanged character for every three of `given`,
-/// regardless of case.
+/// The nearest of the `known` names with at most one wrong, missing, extra or exchanged character for every three of
+/// `given`, regardless of case.
 pub fn nearest<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let given = given.to_lowercase();
     let most = given.chars().count().div_ceil(3);

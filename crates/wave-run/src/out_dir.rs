@@ -8,10 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 use wave_models::refuse;
 
-/// Works in `out`, or in a new directory named after `name` and the time.
-///
-/// # Errors
-/// If a run is to resume and `out` is not given, the new directory cannot be created, or the work fails.
+/// Works in `out`, or, unless a run is to resume, in a new directory named after `name` and the time.
 pub fn work_in<T>(
     out: Option<&Path>,
     name: &str,

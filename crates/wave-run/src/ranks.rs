@@ -28,10 +28,7 @@ pub struct World {
 }
 
 impl World {
-    /// Joins the other processes, if a launcher started several.
-    ///
-    /// # Errors
-    /// If there are several, and this build cannot join them.
+    /// Joins the other processes, if a launcher started several. Fails in a build that cannot.
     pub fn join() -> Result<World> {
         match started(|name| std::env::var(name).ok())? {
             None => Ok(World::default()),

@@ -177,10 +177,7 @@ impl Recipe {
         without_alias(self.table_of(table)).with_context(|| format!("{}, [{table}]", self.whose))
     }
 
-    /// For a recipe of overrides only, beside the flags of a command that runs one stage.
-    ///
-    /// # Errors
-    /// If an override is for another stage, or for a key that a flag gives too.
+    /// In a recipe of overrides only, refuses one for another stage than `table`, or for a key that its `flags` give too.
     pub fn refuse_beside(&self, table: &str, flags: &Table) -> Result<()> {
         for (name, value) in &self.table {
             if value.is_table() && name != table {
@@ -200,8 +197,7 @@ impl Recipe {
         refuse!("--set and a flag both give {both}; give one of them")
     }
 
-    /// # Errors
-    /// If one of the tables `over` this recipe gives a key of the stage that the stage's `levels` decide.
+    /// Refuses a key of the stage, in one of the tables `over` this recipe, that the stage's `levels` decide.
     pub fn refuse_in_levels(&self, table: &str, over: [&Table; 2]) -> Result<()> {
         let own = self.table_of(table);
         let levels = own.get("levels").and_then(Value::as_array);

@@ -18,10 +18,8 @@ mod plan;
 
 pub use plan::{Defaults, Resolved, TrainingData, TrainingPlan};
 
-/// A variable of a network on a device, with the weight decay for its name.
-///
-/// Weight decay applies to matrices and kernels, not to biases, norms, positions or tokens. `depth` is the number of
-/// layers in the rows of a stacked weight.
+/// A variable of a network on a device. Weight decay applies to matrices and kernels, not to biases, norms, positions or
+/// tokens. `depth` is the number of layers in the rows of a stacked weight.
 pub fn variable(
     name: &str,
     t: &Tensor,
@@ -184,10 +182,7 @@ impl Outcome {
     }
 }
 
-/// Trains, and logs and saves in `run`, if there is one.
-///
-/// # Errors
-/// If it is interrupted, having saved its state, or the work fails.
+/// Trains, and logs and saves in `run`, if there is one. An interruption is an error, once the state is saved.
 pub fn train<T, D>(
     trainable: &T,
     train_run: &TrainRun<D>,

@@ -162,9 +162,6 @@ impl Cache {
     }
 
     /// [`Cache::open`] for a plan: writes nothing. An ancestor that is not trained yet may belong to any cache.
-    ///
-    /// # Errors
-    /// As [`Cache::open`], except that the directory may not be writable.
     pub(crate) fn planned(
         settings: &OutputsValues,
         ancestor: Option<&Ancestor>,

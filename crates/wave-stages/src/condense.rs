@@ -49,9 +49,7 @@ pub const fn defaults(muon: bool) -> Defaults {
     }
 }
 
-/// Condenses an ancestor and writes a template directory. Returns the output of `--json`.
-///
-/// `recipe` is the recipe's name, for the card.
+/// Condenses an ancestor and writes a template directory, whose card names the `recipe`. Returns the output of `--json`.
 pub fn condense(
     recipe: &str,
     settings: &Condense,

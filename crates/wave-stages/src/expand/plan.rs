@@ -64,10 +64,7 @@ impl ExpandPlan {
         })
     }
 
-    /// The shape of the model, for a given depth and width.
-    ///
-    /// # Errors
-    /// If depth or width is missing, or templates cannot make such a shape.
+    /// The shape of the model, if depth and width are given and templates can make it.
     pub fn shape(&self, gene: &Learngene) -> Result<VitShape> {
         let size = budget::needed(self.given.depth, self.given.width)?;
         budget::shape(&self.given, gene, size)

@@ -242,10 +242,7 @@ impl Prepared {
         })
     }
 
-    /// Opens or creates the cache of the ancestor's outputs, if the plan names one.
-    ///
-    /// # Errors
-    /// As [`Cache::open`].
+    /// The cache of the ancestor's outputs, if the plan names one, by [`Cache::open`].
     pub fn cache(&self) -> Result<Option<Cache>> {
         let (outputs, output) = (&self.plan.given.outputs, AncestorOutput::Scores);
         Cache::open(outputs, self.ancestor.as_deref(), output, &self.data)
