@@ -125,7 +125,7 @@ impl Recipe {
                 refuse!("--set {text}: expected table.key=value");
             };
             let value = parse_value(value.trim());
-            for key in keys_in(key.trim(), &value) {
+            for (key, _) in leaves(key.trim(), &value) {
                 let role = match key.rsplit_once('.') {
                     Some((table, last)) if DURATIONS.contains(&last) => format!("{table} duration"),
                     _ => key.clone(),
@@ -366,14 +366,15 @@ fn first_key(one: &Table, other: &Table, common: bool) -> Option<String> {
     })
 }
 
-/// The keys that an override gives: its own, or those of its table.
-fn keys_in(key: &str, value: &Value) -> Vec<String> {
+/// A value by its key, or those of its table by dotted keys.
+pub(crate) fn leaves<'a>(key: &str, value: &'a Value) -> Vec<(String, &'a Value)> {
     match value {
         Value::Table(table) if !table.is_empty() => {
-            let each = |(name, value): (&String, &Value)| keys_in(&format!("{key}.{name}"), value);
-            table.iter().flat_map(each).collect()
+            let inner = table.iter();
+            let each = inner.flat_map(|(name, value)| leaves(&format!("{key}.{name}"), value));
+            each.collect()
         }
-        _ => vec![key.to_owned()],
+        _ => vec![(key.to_owned(), value)],
     }
 }
 

@@ -13,6 +13,7 @@ use crate::log::{self, Log};
 use crate::paths;
 use crate::plot::{Chart, Series, Unit};
 use crate::progress::{self, Verbosity};
+use crate::recipe::leaves;
 use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -413,14 +414,12 @@ fn other_settings(
     let name = path.display();
     let wrong = |e: toml::de::Error| request(format!("{name}: {e}; start over with --overwrite"));
     let found: Table = text.parse().map_err(wrong)?;
+    let is_free = |key: &str| free.contains(&key) || by_digest && PATHS.contains(&key);
     let known = |table: &Table| {
-        let mut all = BTreeMap::new();
-        flatten("", table, &mut all);
-        all.retain(|key, _| {
-            let is_path = by_digest && PATHS.contains(&key.as_str());
-            !is_path && !free.contains(&key.as_str())
-        });
-        all
+        let all = table.iter().flat_map(|(key, value)| leaves(key, value));
+        let all = all.filter(|(key, value)| !value.is_table() && !is_free(key));
+        let all = all.map(|(key, value)| (key, value.to_string()));
+        all.collect::<BTreeMap<_, _>>()
     };
     Ok(differences(&known(keys(&found)), &known(keys(settings))))
 }
@@ -452,18 +451,6 @@ fn same(
             out.display(),
             other.join(" and ")
         ),
-    }
-}
-
-/// The values of nested tables by dotted keys.
-fn flatten(prefix: &str, table: &Table, all: &mut BTreeMap<String, String>) {
-    for (key, value) in table {
-        match value {
-            toml::Value::Table(inner) => flatten(&format!("{prefix}{key}."), inner, all),
-            value => {
-                all.insert(format!("{prefix}{key}"), value.to_string());
-            }
-        }
     }
 }
 
