@@ -14,9 +14,10 @@ use wave_run::recipe::{means_nothing, merge, narrow, to_table};
 use wave_run::run_dir::Options;
 use wave_run::settings::{Optimisation, Training};
 use wave_run::train::{
-    self, Defaults, Outcome, Parameters, Resolved, TrainRun, Trainable, TrainingData, TrainingPlan,
+    self, Defaults, LossInput, Outcome, Parameters, Resolved, TrainRun, Trainable, TrainingData,
+    TrainingPlan,
 };
-use wave_train::{Batches, MicroBatch, Scores, Variable};
+use wave_train::{Batches, Scores, Variable};
 
 pub struct Run {
     /// The directory to write.
@@ -188,14 +189,8 @@ impl<B> Trainable for Network<'_, B> {
             .collect()
     }
 
-    fn loss(
-        &self,
-        live: &Parameters,
-        batch: &B,
-        input: &Tensor,
-        _: &MicroBatch,
-    ) -> candle_core::Result<Tensor> {
-        (self.loss)(&live.weights, batch, input)
+    fn loss(&self, live: &Parameters, on: &LossInput<B>) -> candle_core::Result<Tensor> {
+        (self.loss)(&live.weights, on.batch, on.input)
     }
 
     fn score(&self, values: &Weights) -> Result<Scores> {

@@ -60,6 +60,16 @@ fn matrices(name: &str, t: &Tensor, stacked: Option<usize>) -> Option<Matrices> 
     }
 }
 
+/// The micro-batch that a loss is computed on.
+pub struct LossInput<'a, B> {
+    /// Its examples.
+    pub batch: &'a B,
+    /// The network's input, on the device.
+    pub input: &'a Tensor,
+    /// Its place in the step.
+    pub part: &'a MicroBatch,
+}
+
 /// A trainable model: its values, its loss and its evaluation.
 pub trait Trainable {
     /// The batches that it trains on.
@@ -68,14 +78,8 @@ pub trait Trainable {
     /// The initial values, on the device.
     fn variables(&self, device: &Device) -> Result<Vec<Variable>>;
 
-    /// The loss on a part of a step's batch.
-    fn loss(
-        &self,
-        live: &Parameters,
-        batch: &Self::Batch,
-        input: &Tensor,
-        part: &MicroBatch,
-    ) -> candle_core::Result<Tensor>;
+    /// The loss on a micro-batch.
+    fn loss(&self, live: &Parameters, on: &LossInput<Self::Batch>) -> candle_core::Result<Tensor>;
 
     /// Projects the variables to their allowed values after step `step`, counted from 0. By default, all are allowed.
     fn constrain(&self, _: &Parameters, _step: u64) -> candle_core::Result<()> {
@@ -224,7 +228,7 @@ where
             },
             &live.variables,
             &mut state,
-            |batch, input, part| trainable.loss(&live, batch, input, part),
+            |batch, input, part| trainable.loss(&live, &LossInput { batch, input, part }),
             |progress, state| {
                 trainable.constrain(&live, progress.step.saturating_sub(1))?;
                 let flow = observer.observe(progress, state, &mut report);

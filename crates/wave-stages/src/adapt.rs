@@ -20,7 +20,7 @@ use wave_artefacts::{layout, origin};
 use wave_data::Batch;
 use wave_hub::{DeltaConfig, FORMAT_VERSION, FloatType, PAPER, TemplateConfig};
 use wave_learngene::{Learngene, Sizes};
-use wave_models::{Weights, refuse, resample};
+use wave_models::{Weights, refuse};
 use wave_run::context::Context;
 use wave_run::data::{self, Data, DataPlan, Input};
 use wave_run::forecast::{Memory, Step};
@@ -29,8 +29,10 @@ use wave_run::paths;
 use wave_run::recipe::to_table;
 use wave_run::run_dir::{self, Options, StageOutput};
 use wave_run::settings::{self, Adapt, AdaptValues, Duration};
-use wave_run::train::{self, Defaults, Parameters, Resolved, TrainRun, Trainable, TrainingPlan};
-use wave_train::{MicroBatch, Scores, Variable};
+use wave_run::train::{
+    self, Defaults, LossInput, Parameters, Resolved, TrainRun, Trainable, TrainingPlan,
+};
+use wave_train::{Scores, Variable};
 
 /// Default settings, for an adaptation that writes templates (`whole`) or a delta.
 pub const fn defaults(whole: bool) -> Defaults {
@@ -272,19 +274,11 @@ impl Trainable for Adaptation {
         self.no_delta()?.iter().map(variable).collect()
     }
 
-    fn loss(
-        &self,
-        live: &Parameters,
-        batch: &Batch,
-        images: &Tensor,
-        part: &MicroBatch,
-    ) -> candle_core::Result<Tensor> {
+    fn loss(&self, live: &Parameters, on: &LossInput<Batch>) -> candle_core::Result<Tensor> {
         let resolved = &self.resolved;
         let gene = self.gene.with_delta(&live.weights)?;
-        let shape = elastic::sampled(&self.sizes, &gene.auxiliary, part.step, resolved);
-        let weights = gene.stacked_weights(&shape)?;
-        let images = resample::images(images, shape.image_size)?;
-        label_loss(&shape, &weights, batch, &images, part, resolved)
+        let shape = elastic::sampled(&self.sizes, &gene.auxiliary, on.part.step, resolved);
+        label_loss(&shape, &gene.stacked_weights(&shape)?, on, resolved)
     }
 
     fn score(&self, values: &Weights) -> Result<Scores> {

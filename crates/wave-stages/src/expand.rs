@@ -29,8 +29,10 @@ use wave_run::progress;
 use wave_run::recipe::COMMON;
 use wave_run::run_dir::{self, Options, RunDir, StageOutput};
 use wave_run::settings::{Duration, Expand, Fill, FirstScalers};
-use wave_run::train::{self, Defaults, Outcome, Parameters, Resolved, TrainRun, Trainable};
-use wave_train::{MicroBatch, Scores, Variable};
+use wave_run::train::{
+    self, Defaults, LossInput, Outcome, Parameters, Resolved, TrainRun, Trainable,
+};
+use wave_train::{Scores, Variable};
 
 mod plan;
 
@@ -340,15 +342,9 @@ impl Trainable for Fitting<'_> {
         self.start.iter().map(variable).collect()
     }
 
-    fn loss(
-        &self,
-        live: &Parameters,
-        batch: &Batch,
-        images: &Tensor,
-        part: &MicroBatch,
-    ) -> candle_core::Result<Tensor> {
+    fn loss(&self, live: &Parameters, on: &LossInput<Batch>) -> candle_core::Result<Tensor> {
         let weights = self.assemble(&live.weights)?;
-        label_loss(self.shape, &weights, batch, images, part, &self.resolved)
+        label_loss(self.shape, &weights, on, &self.resolved)
     }
 
     fn score(&self, values: &Weights) -> Result<Scores> {

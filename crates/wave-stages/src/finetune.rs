@@ -23,8 +23,8 @@ use wave_run::progress::{Passes, Verbosity};
 pub use wave_run::run_dir::Options;
 use wave_run::run_dir::{self, StageOutput};
 use wave_run::settings::{Duration, Finetune};
-use wave_run::train::{self, Defaults, Parameters, TrainRun, Trainable};
-use wave_train::{MicroBatch, Scores, Variable};
+use wave_run::train::{self, Defaults, LossInput, Parameters, TrainRun, Trainable};
+use wave_train::{Scores, Variable};
 
 mod beside;
 mod plan;
@@ -149,25 +149,19 @@ impl Trainable for Tuning<'_> {
         of.start.iter().map(variable).collect()
     }
 
-    fn loss(
-        &self,
-        live: &Parameters,
-        batch: &Batch,
-        images: &Tensor,
-        part: &MicroBatch,
-    ) -> candle_core::Result<Tensor> {
+    fn loss(&self, live: &Parameters, on: &LossInput<Batch>) -> candle_core::Result<Tensor> {
         let (model, resolved) = (&self.of.model, &self.of.resolved);
         let targets = self.distill_targets.as_ref();
-        let ancestor = targets.map(|t| t.targets(batch, images)).transpose()?;
+        let ancestor = targets.map(|t| t.targets(on.batch, on.input)).transpose()?;
         let mut weights = beside::folded(&live.weights)?;
         let mut network = model.network.clone();
         if let (Network::Vit(whole), Some(sizes)) = (&model.network, &self.of.sizes) {
-            let shape = elastic::sampled(sizes, whole, part.step, resolved);
+            let shape = elastic::sampled(sizes, whole, on.part.step, resolved);
             weights = Cow::Owned(nested::slice(&weights, whole, &shape)?);
             network = Network::Vit(shape);
         }
-        let scales = drop_path(layers(&network), part, resolved);
-        let (logits, statistics) = logits(&network, resolved.mode, &weights, images, scales)?;
+        let scales = drop_path(layers(&network), on.part, resolved);
+        let (logits, statistics) = logits(&network, resolved.mode, &weights, on.input, scales)?;
         if !statistics.is_empty() {
             let statistics = self.of.data.tests.context.mean(statistics)?;
             for v in &live.variables {
@@ -178,7 +172,7 @@ impl Trainable for Tuning<'_> {
         }
         self.of.plan.objective.loss(&logits, ancestor.as_ref(), || {
             let classes = model.network.classes();
-            wave_train::batch_targets(batch, classes, resolved.label_smoothing)
+            wave_train::batch_targets(on.batch, classes, resolved.label_smoothing)
         })
     }
 

@@ -7,10 +7,10 @@ use wave_artefacts::model::{Model, Network};
 use wave_data::Batch;
 use wave_hub::FloatType;
 use wave_models::vit::{self, VitShape};
-use wave_models::{Weights, refuse};
+use wave_models::{Weights, refuse, resample};
 use wave_run::data::{Data, TestImages};
 use wave_run::forecast;
-use wave_run::train::{self, Resolved};
+use wave_run::train::{self, LossInput, Resolved};
 use wave_train::{MicroBatch, Scores};
 
 /// Drop-path scales (depth, 2, b) for a micro-batch, if any branch may be dropped; `depth` is 0 if there is none.
@@ -23,18 +23,17 @@ pub(crate) fn drop_path(depth: usize, part: &MicroBatch, settings: &Resolved) ->
     })
 }
 
-/// The cross-entropy of a transformer with the labels of a micro-batch.
+/// The cross-entropy of a transformer with the labels of a micro-batch, whose images are resized for it.
 pub(crate) fn label_loss(
     shape: &VitShape,
     weights: &Weights,
-    batch: &Batch,
-    images: &Tensor,
-    part: &MicroBatch,
+    on: &LossInput<Batch>,
     settings: &Resolved,
 ) -> candle_core::Result<Tensor> {
-    let scales = drop_path(shape.depth, part, settings);
-    let logits = vit::logits_in(settings.mode, shape, weights, images, scales)?;
-    let targets = wave_train::batch_targets(batch, shape.classes, settings.label_smoothing)?;
+    let scales = drop_path(shape.depth, on.part, settings);
+    let images = resample::images(on.input, shape.image_size)?;
+    let logits = vit::logits_in(settings.mode, shape, weights, &images, scales)?;
+    let targets = wave_train::batch_targets(on.batch, shape.classes, settings.label_smoothing)?;
     wave_ops::soft_cross_entropy(&logits, &targets)
 }
 

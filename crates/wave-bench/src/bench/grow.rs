@@ -9,10 +9,10 @@ use wave_init::transfer::ligo;
 use wave_models::Weights;
 use wave_models::vit::{self, VitShape};
 use wave_run::data::Data;
-use wave_run::train::{self, Parameters, Resolved, TrainRun, Trainable};
+use wave_run::train::{self, LossInput, Parameters, Resolved, TrainRun, Trainable};
 use wave_stages::finetune::Options;
 use wave_stages::score::score;
-use wave_train::{MicroBatch, Scores, Variable};
+use wave_train::{Scores, Variable};
 
 /// The growth of a small network, with training data of the target's classes.
 struct Growth<'a> {
@@ -70,17 +70,12 @@ impl Trainable for Growth<'_> {
         start.iter().map(variable).collect()
     }
 
-    fn loss(
-        &self,
-        live: &Parameters,
-        batch: &Batch,
-        images: &Tensor,
-        _: &MicroBatch,
-    ) -> candle_core::Result<Tensor> {
+    fn loss(&self, live: &Parameters, on: &LossInput<Batch>) -> candle_core::Result<Tensor> {
         let (target, resolved) = (self.target, self.resolved);
         let weights = ligo::grow(&self.frozen, &live.weights)?;
-        let logits = vit::logits_in(resolved.mode, target, &weights, images, None)?;
-        let targets = wave_train::batch_targets(batch, target.classes, resolved.label_smoothing)?;
+        let logits = vit::logits_in(resolved.mode, target, &weights, on.input, None)?;
+        let targets =
+            wave_train::batch_targets(on.batch, target.classes, resolved.label_smoothing)?;
         wave_ops::soft_cross_entropy(&logits, &targets)
     }
 

@@ -15,8 +15,8 @@ use wave_models::{Weights, resample};
 use wave_ops::profile::{Work, doing};
 use wave_run::data::Data;
 use wave_run::progress::Passes;
-use wave_run::train::{self, Parameters, Resolved, Trainable};
-use wave_train::{MicroBatch, Scores, Variable};
+use wave_run::train::{self, LossInput, Parameters, Resolved, Trainable};
+use wave_train::{Scores, Variable};
 
 /// Prefix of the names of composed weights that train.
 const PREFIX: &str = "composed.";
@@ -75,21 +75,15 @@ impl Trainable for Distillation<'_> {
         self.follow(live, [&shape(step), &shape(step + 1)])
     }
 
-    fn loss(
-        &self,
-        live: &Parameters,
-        batch: &Batch,
-        images: &Tensor,
-        part: &MicroBatch,
-    ) -> candle_core::Result<Tensor> {
+    fn loss(&self, live: &Parameters, on: &LossInput<Batch>) -> candle_core::Result<Tensor> {
         let Distillation { plan, resolved, .. } = self;
         let targets = self.distill_targets.as_ref();
         let output = targets.map(|t| t.shown.output);
-        let targets = targets.map(|t| t.targets(batch, images)).transpose()?;
-        let shape = elastic::sampled(&plan.sizes, &plan.auxiliary, part.step, resolved);
+        let targets = targets.map(|t| t.targets(on.batch, on.input)).transpose()?;
+        let shape = elastic::sampled(&plan.sizes, &plan.auxiliary, on.part.step, resolved);
         let weights = self.weights(&live.weights, &shape)?;
-        let scales = drop_path(shape.depth, part, resolved);
-        let images = resample::images(images, shape.image_size)?;
+        let scales = drop_path(shape.depth, on.part, resolved);
+        let images = resample::images(on.input, shape.image_size)?;
         let outputs = vit::logits_in(resolved.mode, &shape, &weights, &images, scales)?;
         match (&targets, output) {
             (Some(features), Some(AncestorOutput::Features)) => {
@@ -97,7 +91,7 @@ impl Trainable for Distillation<'_> {
             }
             (scores, _) => plan.objective.loss(&outputs, scores.as_ref(), || {
                 let classes = plan.auxiliary.classes;
-                wave_train::batch_targets(batch, classes, resolved.label_smoothing)
+                wave_train::batch_targets(on.batch, classes, resolved.label_smoothing)
             }),
         }
     }
