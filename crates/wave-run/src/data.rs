@@ -105,9 +105,6 @@ impl Data {
 
     /// As [`Data::open`], whether the images have labels or not: without them there are no class names. If `classes`
     /// is given, data with another number of classes gets no test images.
-    ///
-    /// # Errors
-    /// If there is no such data, or settings do not fit it.
     pub fn open_any(
         plan: &DataPlan,
         input: Input,

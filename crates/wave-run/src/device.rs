@@ -4,10 +4,8 @@ use anyhow::Result;
 use candle_core::Device;
 use wave_models::refuse;
 
-/// The device named on the command line: `cpu`, `cuda:N`, or `cuda` for GPU number `own`.
-///
-/// # Errors
-/// If there is no such device, or this build cannot use it.
+/// The device named on the command line: `cpu`, `cuda:N`, or `cuda` for GPU number `own`. Refuses one that is missing,
+/// or that this build cannot use.
 pub fn choose(name: &str, own: usize) -> Result<Device> {
     let own = own.to_string();
     match name.split_once(':') {

@@ -262,8 +262,8 @@ fn refuse_beyond(work: &str, needed: u64, remedy: impl FnOnce(u64) -> String) ->
     refuse!("{work} need about {needed}, but {left} is free; {remedy}")
 }
 
-/// Refuses to process more images at once than fit in memory, naming how many do. Counts their tokens at six points of a
-/// transformer. Measured for 500 images of 224 pixels in a DeiT-Ti: 0.84 GB, where 0.82 were expected.
+/// Refuses to process more images at once than fit in memory, naming how many do. Counts their tokens at six points of
+/// a transformer. Measured for 500 images of 224 pixels in a DeiT-Ti: 0.84 GB, where 0.82 were expected.
 pub fn check_images(shape: &VitShape, images: usize) -> Result<()> {
     let pixels = shape.channels * shape.image_size * shape.image_size;
     let tokens = shape.tokens() * shape.width;

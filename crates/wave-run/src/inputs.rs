@@ -105,7 +105,7 @@ impl Inputs {
         &self.identity
     }
 
-    /// Refuses an `out` whose writing would change an input: one of them, or a place within the data, under any spelling.
+    /// Refuses an `out` whose writing changes an input: one of them, or a place within the data, under any spelling.
     pub fn check_out(&self, out: &Path) -> Result<()> {
         let (place, out) = (resolve(out), out.display());
         for (name, path) in &self.artefacts {

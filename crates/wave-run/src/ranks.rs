@@ -104,10 +104,8 @@ fn told_by_the_first(interruption: &Interruption) -> bool {
     false
 }
 
-/// The number of ranks that MPI's launchers state in environment variables; `None` without such a launcher.
-///
-/// # Errors
-/// If torchrun or Slurm started several processes that cannot communicate.
+/// The number of ranks that MPI's launchers state in environment variables; `None` without such a launcher. Refuses
+/// several processes of torchrun or Slurm, which cannot communicate.
 fn started(variable: impl Fn(&str) -> Option<String>) -> Result<Option<usize>> {
     let number = |name| variable(name)?.parse::<usize>().ok();
     let largest = |names: &[&'static str]| names.iter().filter_map(|n| number(n)).max();

@@ -177,7 +177,7 @@ impl Recipe {
         without_alias(self.table_of(table)).with_context(|| format!("{}, [{table}]", self.whose))
     }
 
-    /// In a recipe of overrides only, refuses one for another stage than `table`, or for a key that its `flags` give too.
+    /// In a recipe of overrides only, refuses one for another stage than `table`, or for a key that `flags` give too.
     pub fn refuse_beside(&self, table: &str, flags: &Table) -> Result<()> {
         for (name, value) in &self.table {
             if value.is_table() && name != table {
@@ -251,10 +251,8 @@ fn without_alias(mut given: Table) -> Result<Table> {
     }
 }
 
-/// The settings of a stage from a table like its own. `whose` is the prefix of errors; `ignored` keys may be unknown.
-///
-/// # Errors
-/// If another key is unknown, or a value has the wrong type or is out of its range.
+/// The settings of a stage from a table like its own. Refuses unknown keys, except `ignored` ones, and values of the
+/// wrong type or out of their range. `whose` is the prefix of errors.
 pub fn parse<T>(given: &Table, table: &str, whose: &str, ignored: &[&str]) -> Result<T>
 where
     T: Serialize + DeserializeOwned + Default,

@@ -18,8 +18,8 @@ mod plan;
 
 pub use plan::{Defaults, Resolved, TrainingData, TrainingPlan};
 
-/// A variable of a network on a device. Weight decay applies to matrices and kernels, not to biases, norms, positions or
-/// tokens. `depth` is the number of layers in the rows of a stacked weight.
+/// A variable of a network on a device. Weight decay applies to matrices and kernels, not to biases, norms, positions
+/// or tokens. `depth` is the number of layers in the rows of a stacked weight.
 pub fn variable(
     name: &str,
     t: &Tensor,

@@ -54,10 +54,8 @@ const MANIFEST: &str = "cache.json";
 /// Time between two attempts to acquire a lock.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// Sets the number of views of `data` for a cache, if the settings name one and no number.
-///
-/// # Errors
-/// If they set what a cache keeps, but name no cache, or a seed of views, but there are none.
+/// Sets the number of views of `data` for a cache, if the settings name one and no number. Refuses settings of a cache
+/// or of views where there are none.
 pub(crate) fn set_views(settings: &Outputs, data: &mut DataPlan) -> Result<()> {
     match (&settings.cache, settings.cache_top) {
         (None, None) => {}
@@ -76,10 +74,8 @@ pub(crate) fn set_views(settings: &Outputs, data: &mut DataPlan) -> Result<()> {
     }
 }
 
-/// Bytes per image and view in the cache that settings name, if they do, for `width` classes or features.
-///
-/// # Errors
-/// If its directory is no cache.
+/// Bytes per image and view in the cache that settings name, if they do, for `width` classes or features. Refuses a
+/// directory that is no cache.
 pub(crate) fn bytes_per_image(
     settings: &OutputsValues,
     output: AncestorOutput,

@@ -49,7 +49,7 @@ pub const fn defaults(muon: bool) -> Defaults {
     }
 }
 
-/// Condenses an ancestor and writes a template directory, whose card names the `recipe`. Returns the output of `--json`.
+/// Condenses an ancestor into a template directory, whose card names the `recipe`. Returns the output of `--json`.
 pub fn condense(
     recipe: &str,
     settings: &Condense,

@@ -10,10 +10,8 @@ use std::path::Path;
 use wave_data::{CONTROLS, Dataset};
 use wave_models::refuse;
 
-/// Opens the data of `--data`; of several names, separated by `|`, the first that exists.
-///
-/// # Errors
-/// If none exists, or ranks find different data.
+/// Opens the data of `--data`; of several names, separated by `|`, the first that exists. Refuses ranks that find
+/// different data.
 pub fn open(spec: Option<&str>, context: &Context) -> Result<Dataset> {
     let Some(spec) = spec else {
         refuse!("no data; give --data fashion-mnist, --data shapes, or a directory of images");

@@ -68,10 +68,8 @@ impl FinetunePlan {
         frozen.iter().any(|part| name.contains(part)) || convmixer::is_running_statistic(name)
     }
 
-    /// The values of a model before the first step, and the sizes of its slices, if steps train slices.
-    ///
-    /// # Errors
-    /// If the plan does not fit the model, or leaves nothing to train.
+    /// The values of a model before the first step, and the sizes of its slices, if steps train slices. Refuses a plan
+    /// that does not fit the model, or leaves nothing to train.
     fn start(&self, model: &Model) -> Result<(Weights, Option<Sizes>)> {
         let (network, given) = (&model.network, &self.given);
         let sizes = self.slices(network)?;

@@ -13,10 +13,8 @@ use wave_run::error::request;
 use wave_run::recipe::{means_nothing, narrow};
 use wave_run::settings::{Init, InitValues, PositionKind, Scaled};
 
-/// The choices of `method`, for transformers, in the settings.
-///
-/// # Errors
-/// If a setting has an unknown value, or mimetic attention is requested where the method cannot use it.
+/// The choices of `method`, for transformers, in the settings. Refuses unknown values, and mimetic attention where the
+/// method cannot use it.
 pub fn choices(method: &str, settings: &Init) -> Result<Choices> {
     let choices = Choices {
         positions: settings.positions.map(|kind| match kind {
