@@ -14,7 +14,7 @@ use wave_models::refuse;
 const DIGITS: usize = 16;
 
 /// The inputs of a run.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Inputs {
     context: Context,
     /// Description and digest of each.
@@ -30,9 +30,7 @@ impl Inputs {
     pub fn new(context: &Context) -> Inputs {
         Inputs {
             context: context.clone(),
-            identity: BTreeMap::new(),
-            artefacts: Vec::new(),
-            data: Vec::new(),
+            ..Inputs::default()
         }
     }
 

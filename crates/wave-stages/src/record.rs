@@ -123,9 +123,8 @@ impl<'a> Record<'a> {
         if all.is_empty() || ![DEPTH, WIDTH].contains(&property) {
             all.push(properties(self.auxiliary)[property]);
         }
-        let least = all.iter().copied().fold(f64::INFINITY, f64::min);
-        let most = all.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-        (least, most)
+        all.sort_by(f64::total_cmp);
+        (all[0], all[all.len() - 1])
     }
 
     /// The loss of accuracy of models that differ in this property alone, interpolated between the measured values. Outside

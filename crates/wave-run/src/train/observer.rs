@@ -26,7 +26,6 @@ pub(super) struct Observer<'a, T, D> {
     context: &'a Context,
     best: Option<Best>,
     curve: Vec<(f64, f64)>,
-    last_score: String,
     /// The last test: its step and scores.
     tested: Option<(u64, Scores)>,
     began: Instant,
@@ -78,7 +77,6 @@ impl<'a, T: Trainable, D: TrainingData> Observer<'a, T, D> {
             context,
             best: Best::of_first(best, variables, context.ranks())?,
             curve,
-            last_score: String::new(),
             tested: None,
             began,
             stopped: None,
@@ -97,12 +95,14 @@ impl<'a, T: Trainable, D: TrainingData> Observer<'a, T, D> {
         let p = progress;
         let batch = self.train_run.data.batches().batch_size();
         let steps = self.train_run.resolved.steps;
+        let top1 = self.tested.map(|(_, scores)| 100.0 * scores.top1);
+        let tested = top1.map_or(String::new(), |top1| format!("top-1 {top1:.2} %, "));
         report.step_of(
             p.step,
             self.trainable.share_done(p.step, steps),
             self.trainable.passes(p.step, steps),
             batch,
-            &format!("loss {:.4}, {}", p.loss, self.last_score),
+            &format!("loss {:.4}, {tested}", p.loss),
         );
         if !p.loss.is_finite() || !p.gradient_norm.is_finite() {
             report.line(&format!(
@@ -203,7 +203,6 @@ impl<'a, T: Trainable, D: TrainingData> Observer<'a, T, D> {
             }
             self.best = Some(kept);
         }
-        self.last_score = format!("top-1 {:.2} %, ", 100.0 * scores.top1);
         let words = |(name, scores): &(String, Scores)| {
             let space = if name.is_empty() { "" } else { " " };
             let (top1, loss) = (100.0 * scores.top1, scores.loss);
