@@ -86,7 +86,7 @@ impl Network {
         weights: &Weights,
     ) -> Checked<Network> {
         let name = architecture.split('.').next().unwrap_or_default();
-        unsupported::check(name, model_args)?;
+        unsupported::check(name, model_args, weights)?;
         let known = Known {
             name,
             args: model_args,

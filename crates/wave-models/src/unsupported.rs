@@ -30,12 +30,17 @@ const ARGUMENTS: &str = "reg_tokens num_register_tokens init_values qk_norm pre_
 /// Approximations of GELU, and poolings.
 const WORDS: &str = "gelu_tanh gelu_pytorch_tanh gelu_new quick_gelu map max avgmax";
 
-/// Refuses networks of unsupported families by timm's name, and images and patches that are not square.
-pub(crate) fn check(name: &str, args: &Map<String, Value>) -> Checked<()> {
+/// Refuses networks of unsupported families by timm's name, hybrids, and images and patches that are not square.
+pub(crate) fn check(name: &str, args: &Map<String, Value>, weights: &Weights) -> Checked<()> {
     let named = |start: &str| name.starts_with(start);
     if ARCHITECTURES.split(' ').any(named) {
         let what = "it is none of the supported networks";
         return Err(unsupported(name, what, "by its name"));
+    }
+    let of_backbone = |name: &&String| name.starts_with("patch_embed.backbone.");
+    if let Some(tensor) = weights.keys().find(of_backbone) {
+        let what = "it is a hybrid whose patches come from a convolutional network";
+        return Err(unsupported(name, what, &format!("tensor {tensor}")));
     }
     for key in ["img_size", "image_size", "patch_size"] {
         let of_patches = key == "patch_size";

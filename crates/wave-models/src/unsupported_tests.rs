@@ -70,12 +70,26 @@ fn a_distilled_deit_without_classifier_is_refused_by_its_token() {
 }
 
 #[test]
+fn a_hybrid_is_refused_by_its_convolutional_network() {
+    let tensor = "patch_embed.backbone.stem.conv.weight";
+    let weights = vit(&[tensor], &[]);
+    for name in [
+        "",
+        "vit_tiny_r_s16_p8_224",
+        "vit_small_r26_s32_224",
+        "vit_base_r50_s16_224",
+    ] {
+        let parts = [name, "a hybrid", "a convolutional network", tensor];
+        check(name, &weights, &parts);
+    }
+}
+
+#[test]
 fn parts_that_are_nowhere_are_named_by_their_tensors() {
     for more in [
         "blocks.0.mlp.w12.weight",
         "blocks.0.attns.0.qkv.weight",
         "rope.periods",
-        "patch_embed.backbone.conv.weight",
     ] {
         for name in ["", "vit_tiny_patch16_224", "vit_base_patch14_reg4_dinov2"] {
             let weights = vit(&[more], &[]);
@@ -95,6 +109,7 @@ fn arguments_that_weights_contradict_are_errors() {
         (json!({"pre_norm": true}), "pre_norm = true"),
         (json!({"act_layer": "mish"}), "mish"),
         (json!({"global_pool": "max"}), "pooling"),
+        (json!({"global_pool": ""}), "it has no pooling"),
         (
             json!({"norm_layer": "rmsnorm", "init_values": 1e-5}),
             "norm_layer",

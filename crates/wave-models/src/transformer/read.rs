@@ -174,6 +174,10 @@ pub(crate) fn recognise(known: Known, found: &str) -> Checked<TransformerShape> 
         Some("avg") => Pooling::Mean,
         Some("map") => Pooling::Attention,
         Some("token+avg") => Pooling::Both, // ours, of transformers' DINOv2
+        Some("") => {
+            let what = "it has no pooling, as timm's feature extractors";
+            return refuse(what, "global_pool in its config.json");
+        }
         Some(other) => {
             let what = format!("it has the pooling {other:?}");
             return refuse(&what, "global_pool in its config.json");
