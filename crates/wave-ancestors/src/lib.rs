@@ -115,7 +115,7 @@ pub fn mean_over_pixels(z: &Tensor) -> Result<Tensor> {
 /// A network with its weights, for inference without gradients.
 pub trait Frozen: Send + Sync {
     /// Its family and sizes.
-    fn about(&self) -> &About;
+    fn about(&self) -> About;
 
     /// Features (b, [`About::width`]) of images (b, channels, h, w): the input of the classifier.
     ///
@@ -272,18 +272,14 @@ pub(crate) trait Family: Clone + Send + Sync + 'static {
 
 /// A network of such a family, with fused weights, which include the classifier's.
 struct Folded<S> {
-    about: About,
     shape: S,
     weights: Weights,
 }
 
 impl<S: Family> Folded<S> {
     fn new(shape: &S, weights: Weights) -> Folded<S> {
-        Folded {
-            about: shape.about(),
-            shape: shape.clone(),
-            weights,
-        }
+        let shape = shape.clone();
+        Folded { shape, weights }
     }
 
     fn boxed(shape: &S, weights: &Weights) -> Result<Box<dyn Frozen>> {
@@ -292,14 +288,15 @@ impl<S: Family> Folded<S> {
 }
 
 impl<S: Family> Frozen for Folded<S> {
-    fn about(&self) -> &About {
-        &self.about
+    fn about(&self) -> About {
+        self.shape.about()
     }
 
     fn features(&self, images: &Tensor) -> Result<Tensor> {
         let first = self.weights.values().next();
         let device = first.map_or(&Device::Cpu, Tensor::device);
-        let images = images_on(device, images, self.about.channels, self.about.image_size)?;
+        let about = self.about();
+        let images = images_on(device, images, about.channels, about.image_size)?;
         let of_threads = || frozen::IMAGES_PER_THREAD * rayon::current_num_threads();
         let at_once = S::AT_ONCE.unwrap_or_else(of_threads);
         in_parts(&images, at_once, |images| {
@@ -309,8 +306,9 @@ impl<S: Family> Frozen for Folded<S> {
     }
 
     fn logits(&self, images: &Tensor) -> Result<Tensor> {
-        if self.about.classes == 0 {
-            return self.about.headless();
+        let about = self.about();
+        if about.classes == 0 {
+            return about.headless();
         }
         let head = Affine::stored(&self.weights, S::HEAD)?;
         head.linear(&self.features(images)?, Activation::Identity)

@@ -316,8 +316,8 @@ impl Stock {
 }
 
 impl Frozen for Stock {
-    fn about(&self) -> &About {
-        &self.about
+    fn about(&self) -> About {
+        self.about.clone()
     }
 
     fn features(&self, images: &Tensor) -> Result<Tensor> {

@@ -352,7 +352,6 @@ impl Network {
             Network::Frozen(network) => network.freeze(weights),
             Network::ZeroShot(shape) => Ok(Box::new(ZeroShot::new(shape, weights)?)),
             trained => Ok(Box::new(Prepared {
-                about: trained.about(),
                 weights: trained.prepare(weights)?,
                 network: trained.clone(),
             })),
@@ -362,14 +361,13 @@ impl Network {
 
 /// A trainable network with its weights, for inference.
 struct Prepared {
-    about: About,
     network: Network,
     weights: Weights,
 }
 
 impl Frozen for Prepared {
-    fn about(&self) -> &About {
-        &self.about
+    fn about(&self) -> About {
+        self.network.about()
     }
 
     fn features(&self, images: &Tensor) -> Result<Tensor> {

@@ -306,8 +306,8 @@ impl ZeroShot {
 }
 
 impl Frozen for ZeroShot {
-    fn about(&self) -> &About {
-        &self.about
+    fn about(&self) -> About {
+        self.about.clone()
     }
 
     /// Embeddings of unit length.

@@ -93,8 +93,8 @@ impl Network {
 }
 
 impl Frozen for Network {
-    fn about(&self) -> &About {
-        &self.about
+    fn about(&self) -> About {
+        self.about.clone()
     }
 
     fn features(&self, images: &Tensor) -> candle_core::Result<Tensor> {

@@ -151,7 +151,7 @@ impl Ancestor {
         context: &Context,
     ) -> Ancestor {
         Ancestor {
-            network: Network::Frozen(FrozenNetwork::Foreign(frozen.about().clone())),
+            network: Network::Frozen(FrozenNetwork::Foreign(frozen.about())),
             frozen,
             parameters,
             transform,

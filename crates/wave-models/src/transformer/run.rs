@@ -158,7 +158,6 @@ enum Blocks {
 }
 
 pub(crate) struct Transformer {
-    about: About,
     shape: TransformerShape,
     device: Device,
     /// Weights outside the blocks.
@@ -188,7 +187,6 @@ impl Transformer {
         };
         let pools = shape.pooling == Pooling::Attention;
         Ok(Transformer {
-            about: shape.about(),
             latent: pools.then(|| Latent::new(shape, weights)).transpose()?,
             shape: shape.clone(),
             device,
@@ -216,18 +214,18 @@ impl Transformer {
 }
 
 impl Frozen for Transformer {
-    fn about(&self) -> &About {
-        &self.about
+    fn about(&self) -> About {
+        self.shape.about()
     }
 
     fn features(&self, images: &Tensor) -> Result<Tensor> {
-        let images = self.about.checked(images, &self.device)?;
+        let images = self.about().checked(images, &self.device)?;
         in_parts(&images, IMAGES, |images| self.some(images))
     }
 
     fn logits(&self, images: &Tensor) -> Result<Tensor> {
         match self.shape.classes {
-            0 => self.about.headless(),
+            0 => self.about().headless(),
             _ => Affine::stored(&self.weights, "head")?.apply(&self.features(images)?),
         }
     }
