@@ -165,26 +165,23 @@ pub(super) fn recognise(known: Known) -> Checked<Option<FrozenNetwork>> {
     }
     usual_arguments(known, &[])?;
     let [_, channels, _, _] = dims(weights, "patch_embed.conv1.conv.weight")?;
-    let first = "blocks.0.mixer.m.attn";
-    let n_stages = count(weights, |s| {
-        format!("stages.{s}.{first}.qkvs.0.conv.weight")
-    });
+    // A map of the attention in the first block of a stage.
+    let map = |s: usize, part: &str| format!("stages.{s}.blocks.0.{ATTENTION}.{part}.conv.weight");
+    let n_stages = count(weights, |s| map(s, "qkvs.0"));
     let stage = |s: usize| {
-        let [width, ..] = dims::<4>(weights, &format!("stages.{s}.{first}.proj.1.conv.weight"))?;
-        let depth = count(weights, |l| {
-            format!("stages.{s}.blocks.{l}.dw0.m.conv.weight")
-        });
-        let head = |h| format!("stages.{s}.{first}.qkvs.{h}.conv.weight");
-        Ok((width, depth, count(weights, head)))
+        let [width, ..] = dims::<4>(weights, &map(s, "proj.1"))?;
+        let block = |l| format!("stages.{s}.blocks.{l}.dw0.m.conv.weight");
+        let heads = count(weights, |h| map(s, &format!("qkvs.{h}")));
+        Ok((width, count(weights, block), heads))
     };
     let stages = (0..n_stages).map(stage).collect::<Checked<Vec<_>>>()?;
     let kernel = |h: usize| {
-        let name = |s| format!("stages.{s}.{first}.dws.{h}.conv.weight");
-        let found = (0..n_stages).map(name).find(|name| known.has(name))?;
+        let mut names = (0..n_stages).map(|s| map(s, &format!("dws.{h}")));
+        let found = names.find(|name| known.has(name))?;
         Some(dims::<4>(weights, &found).map(|[_, _, kernel, _]| kernel))
     };
     let kernels = (0..).map_while(kernel).collect::<Checked<Vec<_>>>()?;
-    let [key, ..] = dims::<4>(weights, &format!("stages.0.{first}.dws.0.conv.weight"))?;
+    let [key, ..] = dims::<4>(weights, &map(0, "dws.0"))?;
     let shape = EfficientVitShape {
         image_size: known.image_size(224),
         channels,

@@ -34,6 +34,7 @@ const IMAGES: usize = 16;
 pub struct StockShape {
     /// timm's name.
     pub name: String,
+    family: Family,
     /// Its sizes.
     pub about: About,
     /// Names and shapes of all its weights.
@@ -113,6 +114,7 @@ fn shape(known: Known, (name, family, side): (String, Family, usize)) -> Checked
     five_halvings(image_size)?;
     Ok(StockShape {
         name,
+        family,
         about: About {
             family: family.describe(),
             depth: depth(known.weights),
@@ -143,32 +145,32 @@ type Named = BTreeMap<String, Vec<usize>>;
 
 /// The weights that a body reads, and those that it has read.
 #[derive(Clone)]
-struct Source(Arc<(Weights, Mutex<Named>)>);
+struct Source {
+    weights: Weights,
+    taken: Arc<Mutex<Named>>,
+}
 
 impl Source {
     fn new(weights: &Weights) -> Source {
         let mut weights = weights.clone();
         weights.retain(|name, _| !ignored(name));
-        Source(Arc::new((weights, Mutex::default())))
-    }
-
-    fn weights(&self) -> &Weights {
-        &self.0.0
+        let taken = Arc::default();
+        Source { weights, taken }
     }
 
     fn taken(&self) -> MutexGuard<'_, Named> {
-        self.0.1.lock().unwrap_or_else(|e| e.into_inner())
+        self.taken.lock().unwrap_or_else(|e| e.into_inner())
     }
 
     fn device(&self) -> Device {
-        let first = self.weights().values().next();
+        let first = self.weights.values().next();
         first.map_or(Device::Cpu, |tensor| tensor.device().clone())
     }
 
     /// The tensor of this name and shape. A matrix and a 1 x 1 kernel are interchangeable, as timm stores
     /// either within one family.
     fn take(&self, name: &str, dims: &[usize]) -> Result<Tensor> {
-        let tensor = stored(self.weights(), name)?;
+        let tensor = stored(&self.weights, name)?;
         let found = tensor.dims();
         let same = |a: &[usize], b: &[usize]| {
             a == b || (a.len() == b.len() + 2 && a[..b.len()] == *b && a[b.len()..] == [1, 1])
@@ -182,7 +184,7 @@ impl Source {
 
     /// The sizes of an existing tensor.
     fn dims(&self, name: &str) -> Result<Vec<usize>> {
-        match stored(self.weights(), name)?.dims() {
+        match stored(&self.weights, name)?.dims() {
             [] => Err(ShapeError::Missing(name.into()).into()),
             dims => Ok(dims.to_vec()),
         }
@@ -199,15 +201,14 @@ impl SimpleBackend for Source {
     }
 
     fn contains_tensor(&self, name: &str) -> bool {
-        self.weights().contains_key(name)
+        self.weights.contains_key(name)
     }
 }
 
 /// A body, the layer between it and the classifier, and the classifier.
 struct Built {
     body: Func<'static>,
-    /// The layer before the features, if any (a ConvNeXt's norm, a MobileNetV4's last convolution with its
-    /// batch norm).
+    /// The layer before the features, if any: a ConvNeXt's norm, or a MobileNetV4's last convolution and norm.
     before: Option<Affine>,
     /// In the stored layout, (classes, width).
     classifier: Option<Affine>,
@@ -235,7 +236,7 @@ impl Built {
             _ => "head.fc",
         };
         let classifier = format!("{module}.weight");
-        let classifier = match source.weights().contains_key(&classifier) {
+        let classifier = match source.weights.contains_key(&classifier) {
             false => None,
             true => {
                 let classes = source.dims(&classifier)?[0];
@@ -281,9 +282,7 @@ pub(super) struct Stock {
 
 impl Stock {
     pub(super) fn new(shape: &StockShape, weights: &Weights) -> Result<Stock> {
-        let Some((name, family, _)) = networks().find(|(name, ..)| *name == shape.name) else {
-            candle_core::bail!("unknown network {}", shape.name);
-        };
+        let (name, family) = (&shape.name, shape.family);
         let attention = "stages.3.blocks.0.token_mixer.qkv.weight";
         let source = Source::new(weights);
         Ok(Stock {
@@ -296,7 +295,7 @@ impl Stock {
                 Family::FastVit if weights.contains_key(attention) => 1,
                 _ => IMAGES,
             },
-            built: Built::new(&name, family, &source)?,
+            built: Built::new(name, family, &source)?,
         })
     }
 

@@ -73,28 +73,24 @@ impl LevitShape {
             }
             dims(weights, name)
         };
+        let biases = |i: usize, l: usize| format!("stages.{i}.blocks.{l}.attn.attention_biases");
         let attention = |stage: usize| -> Checked<[usize; 5]> {
             let name = format!("stages.{stage}.blocks.0.attn");
-            let [heads, tokens] = dims(weights, &format!("{name}.attention_biases"))?;
+            let [heads, tokens] = dims(weights, &biases(stage, 0))?;
             let [outputs, _] = rows(&format!("{name}.qkv.linear.weight"))?;
             let [width, values] = rows(&format!("{name}.proj.ln.linear.weight"))?;
             Ok([heads, tokens, outputs, width, values])
         };
         let [heads, tokens, outputs, _, values] = attention(0)?;
         let key = outputs.saturating_sub(values) / (2 * heads).max(1);
-        let n_stages = count(weights, |i| {
-            format!("stages.{i}.blocks.0.attn.attention_biases")
-        });
+        let n_stages = count(weights, |i| biases(i, 0));
         let stages = (0..n_stages)
             .map(|i| {
                 let [heads, _, _, width, values] = attention(i)?;
                 let [hidden, _] = rows(&format!("stages.{i}.blocks.0.mlp.ln1.linear.weight"))?;
-                let depth = count(weights, |l| {
-                    format!("stages.{i}.blocks.{l}.attn.attention_biases")
-                });
                 Ok(LevitStage {
                     width,
-                    depth,
+                    depth: count(weights, |l| biases(i, l)),
                     heads,
                     value: values / heads.max(1),
                     hidden,
@@ -148,21 +144,16 @@ impl LevitShape {
             let name = format!("{}.attention_biases", attention.name);
             all.push((name, vec![attention.heads, attention.side.pow(2)]));
         }
-        for head in self.heads() {
+        let mut heads = vec!["head"];
+        if self.distilled {
+            heads.push("head_dist");
+        }
+        for head in heads {
             let dims = vec![self.classes, self.last_width()];
             all.extend(batch_norm(&format!("{head}.bn"), self.last_width()));
             all.extend(affine(&format!("{head}.linear"), dims));
         }
         all
-    }
-
-    /// Names of the classifiers.
-    fn heads(&self) -> &'static [&'static str] {
-        if self.distilled {
-            &["head", "head_dist"]
-        } else {
-            &["head"]
-        }
     }
 
     /// Attention heads of the downsampling before a stage.
