@@ -243,8 +243,7 @@ fn forward(
         z = linear(&z, &map.weight.reshape((h, h))?, &map.bias)?;
         z = norm(&z, &format!("blocks.{i}.3"))?;
     }
-    let head = part("head")?;
-    linear(&mean_over_pixels(&z)?, &head.weight, &head.bias)
+    part("head")?.apply(&mean_over_pixels(&z)?)
 }
 
 /// Weight, bias, running mean and running variance of a batch norm.

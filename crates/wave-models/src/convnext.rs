@@ -273,18 +273,15 @@ impl ConvNextShape {
     /// initialisation is normal with standard deviation 0.02; the papers that start here use this one instead.)
     pub fn initialise(&self, seed: u64) -> Result<Weights> {
         self.validate()?;
-        let (scales, drawn): (Vec<_>, Vec<_>) = self
-            .parameters()
-            .into_iter()
-            .partition(|(name, _)| name.ends_with(".gamma"));
-        let norm = |name: &str| {
-            let norms = ["norm.", "stem.1.", "downsample.0."];
-            norms.iter().any(|part| name.contains(part))
+        let constant = |name: &str| {
+            let parts = ["norm.", "stem.1.", "downsample.0.", ".gamma"];
+            parts.iter().any(|part| name.contains(part))
         };
-        let mut weights = pytorch_default(drawn, norm, seed)?;
-        for (name, shape) in scales {
-            let scale = Tensor::full(LAYER_SCALE, shape, &Device::Cpu)?;
-            weights.insert(name, scale);
+        let mut weights = pytorch_default(self.parameters(), constant, seed)?;
+        for (name, scale) in &mut weights {
+            if name.ends_with(".gamma") {
+                *scale = Tensor::full(LAYER_SCALE, scale.shape(), &Device::Cpu)?;
+            }
         }
         Ok(weights)
     }

@@ -152,9 +152,7 @@ impl Network {
             VIT => {
                 activation(model_args, Activation::Gelu)?.among(&[Activation::Gelu], "gelu")?;
                 let mut shape = VitShape::infer(weights, known_heads(architecture, model_args))?;
-                if let Some(eps) = known.norm_eps()? {
-                    shape.norm_eps = eps;
-                }
+                shape.norm_eps = known.norm_eps()?.unwrap_or(shape.norm_eps);
                 Network::Vit(shape)
             }
             CONVMIXER => {
@@ -473,29 +471,24 @@ fn agree(known: Known, network: &Network) -> Checked<()> {
     match network {
         // A plain vision transformer is checked above; its arguments may be a whole `config.json` of transformers.
         Network::Vit(_) => Ok(()),
-        _ => others(known, facts.as_object().into_iter().flatten()),
+        _ => others(known, &facts),
     }
 }
 
 /// Refuses other arguments of a network than `facts` and those that the weights show, unless they are timm's defaults.
-fn others<'a>(known: Known, facts: impl Iterator<Item = (&'a String, &'a Value)>) -> Checked<()> {
+fn others(known: Known, facts: &Value) -> Checked<()> {
     const READ: &str = "act_layer attn_ratio conv_bias conv_mlp dilation down_ops global_pool img_size \
                         ls_init_value mlp_ratio use_conv use_grn";
-    let padding = if known.name.starts_with("tf_") {
-        "same"
-    } else {
-        ""
-    };
+    let tensorflow = known.name.starts_with("tf_");
+    let padding = if tensorflow { "same" } else { "" };
     let defaults = json!({
         "down_op": "subsample", "output_stride": 32, "pad_type": padding, "stem_type": "patch",
     });
-    let facts = facts.map(|(key, _)| key.as_str());
-    let usual = known
-        .args
-        .iter()
-        .filter(|(key, value)| defaults[key.as_str()] == **value);
-    let usual = usual.map(|(key, _)| key.as_str());
-    let read: Vec<&str> = facts.chain(READ.split(' ')).chain(usual).collect();
+    let facts = facts.as_object().into_iter().flat_map(Map::keys);
+    let is_usual = |(key, value): &(&String, &Value)| defaults[key.as_str()] == **value;
+    let usual = known.args.iter().filter(is_usual).map(|(key, _)| key);
+    let keys = facts.chain(usual).map(String::as_str);
+    let read: Vec<&str> = keys.chain(READ.split(' ')).collect();
     refuse_arguments(known, &read)?;
     mean_pooling(known)
 }

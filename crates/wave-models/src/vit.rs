@@ -478,11 +478,14 @@ pub fn attention_maps(shape: &VitShape, weights: &Weights, images: &Tensor) -> R
     let (heads, head_width) = (shape.heads, shape.head_width());
     let mut x = embedded(Precision::F32, shape, weights, images)?; // (b, n, d)
     let (b, n, d) = x.dims3()?;
-    let of_layer = |l: usize, x: &Tensor| -> Result<(Tensor, Tensor)> {
-        let own = |name: &str| get(weights, &format!("blocks.{l}.{name}"));
-        let eps = shape.norm_eps;
-        let normed = wave_ops::layer_norm(x, own("norm1.weight")?, own("norm1.bias")?, eps)?;
-        let qkv = wave_ops::linear(&normed, own("attn.qkv.weight")?, own("attn.qkv.bias")?)?;
+    let block = BlocksShape {
+        depth: 1,
+        ..shape.blocks()
+    };
+    let mut maps = Vec::with_capacity(shape.depth);
+    for l in 0..shape.depth {
+        let module = |name: &str| Affine::stored(weights, &format!("blocks.{l}.{name}"));
+        let qkv = module("attn.qkv")?.apply(&module("norm1")?.norm(&x, shape.norm_eps)?)?;
         let part = |from: usize| -> Result<Tensor> {
             let part = qkv.narrow(2, from, d)?.contiguous()?;
             let part = part.reshape((b, n, heads, head_width))?;
@@ -490,18 +493,9 @@ pub fn attention_maps(shape: &VitShape, weights: &Weights, images: &Tensor) -> R
         };
         let scores = part(0)?.matmul(&part(d)?.t()?)?; // (b, heads, n, n)
         let shares = wave_ops::stock::softmax(&(scores / (head_width as f64).sqrt())?)?;
-        let tensors = block_tensors(|name| own(name)?.unsqueeze(0))?;
-        let block = BlocksShape {
-            depth: 1,
-            ..shape.blocks()
-        };
-        let x = wave_ops::blocks(Precision::F32, x, &tensors, block, None)?;
-        Ok((shares.mean((0, 1))?, x))
-    };
-    let maps = (0..shape.depth).map(|l| {
-        let (map, next) = of_layer(l, &x)?;
-        x = next;
-        Ok(map)
-    });
-    maps.collect()
+        maps.push(shares.mean((0, 1))?);
+        let tensors = |name: &str| get(weights, &format!("blocks.{l}.{name}"))?.unsqueeze(0);
+        x = wave_ops::blocks(Precision::F32, &x, &block_tensors(tensors)?, block, None)?;
+    }
+    Ok(maps)
 }

@@ -281,18 +281,15 @@ impl ZeroShot {
         let number = |name: &str| get(weights, name)?.to_vec1::<f32>();
         let classes = get(weights, CLASSES)?;
         let zeros = |n: usize| Tensor::zeros(n, classes.dtype(), classes.device());
-        let bias = match shape.clip {
-            true => 0.0,
-            false => f64::from(number(BIAS)?[0]),
+        let (projection, bias) = match shape.clip {
+            true => {
+                let weight = get(weights, PROJECTION)?.clone();
+                let bias = zeros(shape.embedding)?;
+                (Some(Affine { weight, bias }), 0.0)
+            }
+            false => (None, f64::from(number(BIAS)?[0])),
         };
         let factor = f64::from(number(SCALE)?[0]).exp();
-        let projection = match shape.clip {
-            true => Some(Affine {
-                weight: get(weights, PROJECTION)?.clone(),
-                bias: zeros(shape.embedding)?,
-            }),
-            false => None,
-        };
         Ok(ZeroShot {
             about: shape.about(),
             tower: Transformer::new(&shape.tower, &tower)?,
