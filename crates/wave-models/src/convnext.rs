@@ -28,9 +28,6 @@ const EPS: f64 = 1e-6;
 /// Initial layer scale of a four-stage ConvNeXt, as in timm.
 const LAYER_SCALE: f32 = 1e-6;
 
-/// The largest patch of a four-stage ConvNeXt: the last stage halves a stride below 32.
-const MOST_PATCH: usize = 7;
-
 /// The sizes of a ConvNeXt. All are at least 1; see [`ConvNextShape::validate`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ConvNextShape {
@@ -165,7 +162,7 @@ impl ConvNextShape {
                 let expected = "4 for a ConvNeXt with stages, as in timm";
                 return refuse_value("mlp_ratio", self.mlp_ratio, expected);
             }
-            if self.patch > MOST_PATCH {
+            if self.patch > 7 {
                 let expected = "at most 7 for a ConvNeXt with stages: from a stride of 32 on, timm dilates \
                                 kernels where it would halve the resolution";
                 return refuse_value("patch", self.patch, expected);

@@ -18,10 +18,6 @@ const SCHEDULES: [(&str, [usize; 8]); 8] = [
     ("H", [1, 1, 1, 1, 1, 1, 2, 2]),
 ];
 
-/// The accepted forms of `dilation`.
-const EXPECTED: &str = "one digit for all layers, one digit per layer (such as 11223333 for eight \
-                        layers), or a schedule from A to H";
-
 /// A dilation for each layer; empty if all are 1.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -43,11 +39,13 @@ impl Dilations {
             let quarters = (0..depth).map(|layer| schedule[layer * schedule.len() / depth]);
             return Ok(Dilations::new(quarters.collect()));
         }
+        let expected = "one digit for all layers, one digit per layer (such as 11223333 for eight \
+                        layers), or a schedule from A to H";
         let digits = text.chars().map(|c| c.to_digit(10).map(|d| d as usize));
         match digits.collect::<Option<Vec<usize>>>() {
             Some(one) if one.len() == 1 => Ok(Dilations::new(one.repeat(depth))),
             Some(each) if each.len() == depth => Ok(Dilations::new(each)),
-            _ => refuse_value("dilation", format!("{text} for {depth} layers"), EXPECTED),
+            _ => refuse_value("dilation", format!("{text} for {depth} layers"), expected),
         }
     }
 

@@ -16,10 +16,7 @@ const ARGUMENTS: &str = "img_size patch_size in_chans num_classes global_pool em
      mlp_ratio qkv_bias qkv_fused qk_norm scale_attn_norm scale_mlp_norm scale_attn_inner scale_mlp \
      init_values class_token no_embed_class reg_tokens num_reg_tokens pre_norm use_pre_transformer_norm \
      final_norm fc_norm use_fc_norm act_layer swiglu_mlp layer_norm_eps use_rel_pos_bias \
-     use_shared_rel_pos_bias use_abs_pos_emb dynamic_img_size";
-
-/// Sizes under transformers' keys, which are compared with the weights too.
-const OF_TRANSFORMERS: [&str; 3] = ["hidden_size", "num_channels", "num_hidden_layers"];
+     use_shared_rel_pos_bias use_abs_pos_emb dynamic_img_size hidden_size num_channels num_hidden_layers";
 
 /// Parts of the names of unsupported variants: with norms after attention and MLP, parallel branches, differential
 /// or grouped-query attention, a patch generator, or other rotary positions.
@@ -28,9 +25,6 @@ const UNREAD: &str = "_rpn_ vit_pwee vit_dpwee vit_dwee vit_dlittle _18x2_ _xp_ 
 
 /// The family of transformers with no additions of their own.
 const PLAIN: &str = "a variant of the vision transformer";
-
-/// The beginning of a name that timm registers without a norm after the blocks.
-const UNNORMED: &str = "vit_intern300m_";
 
 /// A transformer with the facts that follow from a name that timm registers or transformers' `model_type`, whose
 /// arguments give the rest: family, epsilon, activation, pooling and rotary positions. `None` if no supported network
@@ -111,7 +105,7 @@ pub(crate) fn recognise(known: Known, found: &str) -> Checked<TransformerShape> 
     let Some(told) = named(known.name) else {
         return refuse("it is none of the supported networks", found);
     };
-    let mut read: Vec<&str> = ARGUMENTS.split(' ').chain(OF_TRANSFORMERS).collect();
+    let mut read: Vec<&str> = ARGUMENTS.split(' ').collect();
     if let Some(rotary) = told.rotary {
         let (kind, temperature) = match rotary {
             Rotary::Neighbours { .. } => ("cat", 1e4),
@@ -184,16 +178,16 @@ pub(crate) fn recognise(known: Known, found: &str) -> Checked<TransformerShape> 
         }
     };
     let implied = told.between != Between::Gelu || mlp == Mlp::Packed;
-    let between = match text("act_layer") {
-        None if implied && known.args.contains_key("act_layer") => {
+    let between = match (text("act_layer"), mlp) {
+        (None, _) if implied && known.args.contains_key("act_layer") => {
             return refuse("it has no activation", "act_layer in its config.json");
         }
-        None => told.between,
-        Some("silu" | "swish") if mlp != Mlp::Plain => told.between,
-        Some("gelu") if mlp == Mlp::Plain => Between::Gelu,
-        Some("gelu_tanh") if mlp == Mlp::Plain => Between::GeluTanh,
-        Some("quick_gelu" | "quickgelu") if mlp == Mlp::Plain => Between::QuickGelu,
-        Some(other) => {
+        (None, _) => told.between,
+        (Some("gelu"), Mlp::Plain) => Between::Gelu,
+        (Some("gelu_tanh"), Mlp::Plain) => Between::GeluTanh,
+        (Some("quick_gelu" | "quickgelu"), Mlp::Plain) => Between::QuickGelu,
+        (Some("silu" | "swish"), Mlp::Packed | Mlp::Split) => told.between,
+        (Some(other), _) => {
             let what = format!("it has the activation {other}");
             return refuse(&what, "act_layer in its config.json");
         }
@@ -273,7 +267,8 @@ fn check(known: Known, shape: &TransformerShape) -> Checked<()> {
         || shape.relative != Relative::None
         || without("use_abs_pos_emb");
     let unnormed = match known.args.get("final_norm") {
-        None | Some(Value::Null) => known.name.starts_with(UNNORMED),
+        // timm registers these without a norm after the blocks.
+        None | Some(Value::Null) => known.name.starts_with("vit_intern300m_"),
         Some(said) => *said == Value::Bool(false),
     };
     let normed = shape.norm || shape.fc_norm || unnormed;
