@@ -112,21 +112,16 @@ pub fn mean_over_pixels(z: &Tensor) -> Result<Tensor> {
     share.matmul(&z)?.squeeze(1)
 }
 
-/// A network with its weights, for inference without gradients.
+/// A network with its weights, for inference without gradients. Images of another size are errors.
 pub trait Frozen: Send + Sync {
     /// Its family and sizes.
     fn about(&self) -> About;
 
-    /// Features (b, [`About::width`]) of images (b, channels, h, w): the input of the classifier.
-    ///
-    /// # Errors
-    /// If the images have another size, or the network does not expose features.
+    /// Features (b, [`About::width`]) of images (b, channels, h, w), the input of the classifier; an error if the
+    /// network does not expose them.
     fn features(&self, images: &Tensor) -> Result<Tensor>;
 
-    /// Logits (b, classes) of images (b, channels, h, w).
-    ///
-    /// # Errors
-    /// If the images have another size, or the network has no classifier.
+    /// Logits (b, classes) of images (b, channels, h, w); an error if the network has no classifier.
     fn logits(&self, images: &Tensor) -> Result<Tensor>;
 
     /// Its weights in the form of wave-models' `Network::prepare`, if the network is trainable.

@@ -44,10 +44,7 @@ pub struct Class {
 }
 
 impl Model {
-    /// Makes the model, which needs a classifier, ready to classify images.
-    ///
-    /// # Errors
-    /// If it has no classifier, or its weights do not fit its network.
+    /// Makes the model ready to classify images, if it has a classifier and its weights fit its network.
     pub fn classifier(&self, context: &Context) -> Result<Classifier, Error> {
         check_classifier(&self.network)?;
         let placed = context.place(&self.weights);
@@ -61,10 +58,7 @@ impl Model {
 }
 
 impl Classifier {
-    /// Logits of an image, all of them finite.
-    ///
-    /// # Errors
-    /// If the image cannot be prepared, or a score is not a finite number.
+    /// Logits of an image; an error if it cannot be prepared, or one of them is not a finite number.
     pub fn logits(&self, image: &RawImage) -> Result<Vec<f32>, Error> {
         Ok(self.finite_logits(image)?)
     }
@@ -84,10 +78,7 @@ impl Classifier {
         Ok(logits)
     }
 
-    /// All classes of an image, the most probable first.
-    ///
-    /// # Errors
-    /// As [`Classifier::logits`].
+    /// All classes of an image, the most probable first; errors are those of [`Classifier::logits`].
     pub fn classify(&self, image: &RawImage) -> Result<Vec<Class>, Error> {
         Ok(self.classes(&self.logits(image)?))
     }

@@ -41,9 +41,6 @@ impl Layout {
     }
 
     /// [`Layout::new`], if it can hold the network. Called before any work, so that none is wasted.
-    ///
-    /// # Errors
-    /// If the format cannot hold the network.
     pub fn of(output: &Output, network: &Network) -> Result<Layout> {
         let layout = Layout::new(output)?;
         let why = match (layout.format, network) {

@@ -272,11 +272,8 @@ impl Model {
         })
     }
 
-    /// Writes the model directory in a layout that fits the network ([`Layout::of`]); `scalers`
-    /// belong to an expanded model.
-    ///
-    /// # Errors
-    /// If a value is out of the range of the element type, or writing fails.
+    /// Writes the model directory in a layout that fits the network ([`Layout::of`]); `scalers` belong to an expanded
+    /// model. An error if a value is out of the range of the element type.
     pub fn write(
         &self,
         dir: &Path,

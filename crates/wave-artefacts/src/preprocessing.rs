@@ -88,10 +88,7 @@ fn warn(path: &Path, steps: &Preprocessing) {
     }
 }
 
-/// The transform for these steps, which `path` describes; an error names the file and the field.
-///
-/// # Errors
-/// If the preprocessing is not supported; the error names the file and the field.
+/// The transform for these steps, which `path` describes; if it is not supported, the error names file and field.
 pub fn transform(steps: &Preprocessing, path: &Path, side: usize) -> Result<Transform> {
     let wrong = |source: &Source, found: String| {
         let place = match source {

@@ -54,10 +54,7 @@ impl TemplateDir {
         }
     }
 
-    /// A model of this depth and of this width, a multiple of the head width, composed without data.
-    ///
-    /// # Errors
-    /// If there are no layers, or the width is not a multiple of the head width.
+    /// A model of this depth, at least 1, and of this width, a multiple of the head width, composed without data.
     pub fn expand(&self, depth: usize, width: usize) -> Result<Model, Error> {
         let shape = self.learngene.shape(depth, width, None);
         self.model(&shape.map_err(anyhow::Error::from)?)
@@ -91,10 +88,7 @@ pub fn fetch(name: &Path, context: &Context) -> Result<TemplateDir, Error> {
     read(&wave_run::locate::locate(name, context)?)
 }
 
-/// Reads a template directory.
-///
-/// # Errors
-/// If it does not exist, or its files do not fit together.
+/// Reads a template directory; an error if its files do not fit together.
 pub fn read(dir: &Path) -> Result<TemplateDir, Error> {
     Ok(read_directory(dir)?)
 }
@@ -316,10 +310,7 @@ pub fn config(
     }
 }
 
-/// Writes a template directory, all values as `float`.
-///
-/// # Errors
-/// If a value is out of the range of `float`, or writing fails.
+/// Writes a template directory, all values as `float`; an error if one is out of its range.
 pub fn write(
     dir: &Path,
     learngene: &Learngene,

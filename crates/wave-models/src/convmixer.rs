@@ -55,10 +55,7 @@ pub struct ConvMixerShape {
 }
 
 impl ConvMixerShape {
-    /// Checks that the sizes are valid.
-    ///
-    /// # Errors
-    /// When a size is zero or absurdly large, or a patch is larger than the images.
+    /// Checks that no size is zero or absurdly large, and that they fit each other.
     pub fn validate(&self) -> Checked<()> {
         sizes(&[
             ("image_size", self.image_size),
@@ -120,12 +117,9 @@ impl ConvMixerShape {
         Ok(shape)
     }
 
-    /// Name and shape of every weight, in timm's order. Running statistics ([`is_running_statistic`])
-    /// are not trained.
-    ///
-    /// Without them there are `h (d (k^2 + h + 6) + c p^2 + classes + 3) + classes` values.
-    /// timm's `num_batches_tracked` counters are neither listed nor needed, and ignored when
-    /// present.
+    /// Name and shape of every weight, in timm's order. Running statistics ([`is_running_statistic`]) are not
+    /// trained; without them there are `h (d (k^2 + h + 6) + c p^2 + classes + 3) + classes` values. timm's
+    /// `num_batches_tracked` counters are not listed, and ignored when present.
     pub fn parameters(&self) -> Vec<(String, Vec<usize>)> {
         let (h, k, p) = (self.width, self.kernel, self.patch);
         let mut out = Vec::new();
@@ -141,9 +135,8 @@ impl ConvMixerShape {
         out
     }
 
-    /// Weights with PyTorch's default initialisation: weights and biases of convolutions and head uniform in
-    /// `±1 / sqrt(fan_in)`; norms the identity, with running mean 0 and variance 1. The same seed gives the
-    /// same weights.
+    /// PyTorch's default initialisation: convolutions and head uniform in `±1 / sqrt(fan_in)`; norms the
+    /// identity, with running mean 0 and variance 1. The same seed gives the same weights.
     pub fn initialise(&self, seed: u64) -> Result<Weights> {
         self.validate()?;
         pytorch_default(self.parameters(), is_norm, seed)
@@ -162,10 +155,7 @@ fn is_norm(name: &str) -> bool {
     layer == "stem.2" || layer.ends_with(".fn.2") || layer.ends_with(".3")
 }
 
-/// Logits in evaluation mode: batch norms use their running statistics.
-///
-/// # Shapes
-/// `images` (b, channels, height, width) gives (b, classes).
+/// Logits (b, classes) of `images` (b, channels, h, w) in evaluation mode: batch norms use their running statistics.
 pub fn logits(shape: &ConvMixerShape, weights: &Weights, images: &Tensor) -> Result<Tensor> {
     forward(shape, weights, images, |x, name| {
         let [w, b, mean, var] = norm_of(weights, name)?;
@@ -177,12 +167,9 @@ pub fn logits(shape: &ConvMixerShape, weights: &Weights, images: &Tensor) -> Res
     })
 }
 
-/// Logits in training mode, and the new running statistics by name: batch norms use the batch's statistics,
+/// [`logits`] in training mode, and the new running statistics by name: batch norms use the batch's statistics,
 /// and gradients flow through them. Running statistics move a tenth of the way towards the batch's (with the
 /// unbiased variance) and carry no gradient.
-///
-/// # Shapes
-/// `images` (b, channels, height, width) gives (b, classes).
 ///
 /// # Errors
 /// As [`logits`]; also when the batch has a single value per channel, whose variance is undefined.

@@ -284,10 +284,7 @@ impl ConvNextShape {
     }
 }
 
-/// Logits, the same in training and in evaluation.
-///
-/// # Shapes
-/// `images` (b, channels, height, width) gives (b, classes).
+/// Logits (b, classes) of `images` (b, channels, h, w), the same in training and in evaluation.
 pub fn logits(shape: &ConvNextShape, weights: &Weights, images: &Tensor) -> Result<Tensor> {
     shape.validate()?;
     check_weights(weights, &shape.parameters())?;

@@ -38,8 +38,7 @@ const FAMILIES: [&str; 8] = [
 ];
 
 /// A transformer's number of heads, if its description gives it: `num_heads` in timm's arguments,
-/// `num_attention_heads` in transformers', or the size in timm's registered name. It cannot be inferred from
-/// the weights.
+/// `num_attention_heads` in transformers', or the size in timm's registered name.
 pub fn known_heads(architecture: &str, model_args: &Map<String, Value>) -> Option<usize> {
     of_width(architecture, model_args, None)
 }

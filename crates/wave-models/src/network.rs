@@ -236,10 +236,7 @@ impl Network {
         self.about().family
     }
 
-    /// Checks that [`Frozen::features`] are available.
-    ///
-    /// # Errors
-    /// For networks that give class scores alone.
+    /// Refuses networks that give class scores alone, without [`Frozen::features`].
     pub fn check_features(&self) -> Checked<()> {
         match self {
             Network::ConvMixer(_) | Network::ConvNext(_) => Err(self.no_features()),
@@ -272,8 +269,7 @@ impl Network {
         }
     }
 
-    /// True if gradients flow through [`Network::logits`]; otherwise the network is inference-only, through
-    /// [`Network::freeze`].
+    /// True if gradients flow through [`Network::logits`]; other networks only run through [`Network::freeze`].
     pub fn trainable(&self) -> bool {
         match self {
             Network::Transformer(shape) => shape.trains(),

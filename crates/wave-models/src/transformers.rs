@@ -104,8 +104,7 @@ pub(crate) fn unwrapped(weights: &Weights) -> Weights {
 /// `config.json`. `weights` have timm's names, unstacked; `labels` lists the names of the classes, in order.
 ///
 /// # Errors
-/// If the weights do not fit the shape, or the labels its classes; and for networks without a class token or
-/// with a distillation token, which `ViTForImageClassification` cannot express.
+/// If the weights do not fit the shape, or the labels its classes, or the network is not [`expressible`].
 pub fn export(
     shape: &VitShape,
     weights: &Weights,
@@ -141,10 +140,7 @@ pub fn export(
     Ok((out, config(shape, &labels)))
 }
 
-/// Checks that [`export`] can express a network of this shape.
-///
-/// # Errors
-/// For networks without a class token or with a distillation token.
+/// Refuses networks that [`export`] cannot express: without a class token, or with a distillation token.
 pub fn expressible(shape: &VitShape) -> Checked<()> {
     let refuse = |what| {
         Err(ShapeError::Other(format!(

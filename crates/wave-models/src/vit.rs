@@ -395,8 +395,7 @@ pub fn logits_in(
     }
 }
 
-/// Features (b, d) of images, the classifier's input; with two classifiers the mean of their inputs, as in
-/// timm.
+/// Features (b, d) of images, the classifier's input; of two classifiers the mean of both, as in timm.
 pub fn features(shape: &VitShape, weights: &Weights, images: &Tensor) -> Result<Tensor> {
     let x = trunk(Precision::F32, shape, weights, images, None)?;
     match &pooled(shape, weights, &x)?[..] {
@@ -405,8 +404,7 @@ pub fn features(shape: &VitShape, weights: &Weights, images: &Tensor) -> Result<
     }
 }
 
-/// Features (b, d) for each classifier, from tokens (b, tokens, d): one tensor, or two for a distilled
-/// transformer.
+/// Features (b, d) for each classifier, one or two, from tokens (b, tokens, d).
 fn pooled(shape: &VitShape, weights: &Weights, x: &Tensor) -> Result<Vec<Tensor>> {
     let norm = Affine::stored(weights, shape.final_norm())?;
     let normed = |x: &Tensor| norm.norm(x, shape.norm_eps);
@@ -471,9 +469,8 @@ pub(crate) fn below(weights: &Weights, names: &[&str], patches: Tensor) -> Resul
     Tensor::cat(&rows.collect::<Result<Vec<_>>>()?, 0)
 }
 
-/// Attention maps (tokens, tokens) for each layer, from each token (row) to each other (column): attention
-/// after the softmax, averaged over heads and over `images`. Images are as in [`logits`], weights are not
-/// stacked (thesis, section 3.2.2, figure 3.18).
+/// Attention after the softmax of each layer (tokens, tokens), from each token (row) to each other (column), averaged
+/// over heads and `images`; weights are not stacked (thesis, section 3.2.2, figure 3.18).
 pub fn attention_maps(shape: &VitShape, weights: &Weights, images: &Tensor) -> Result<Vec<Tensor>> {
     let (heads, head_width) = (shape.heads, shape.head_width());
     let mut x = embedded(Precision::F32, shape, weights, images)?; // (b, n, d)

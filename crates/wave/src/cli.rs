@@ -61,8 +61,7 @@ fn usage(error: &clap::Error) -> ExitCode {
     }
 }
 
-/// On Ctrl-C: lets a training save its state. Without a training, and the second time, ends the
-/// process.
+/// On Ctrl-C: lets a training save its state. Without a training, and the second time, ends the process.
 fn interrupt(interruption: &Interruption) {
     let again = interruption.request();
     if again || !interruption.saves() {

@@ -165,10 +165,7 @@ fn idle(kind: &str, name: &str) -> bool {
         || (kind == "siglip" && part("head."))
 }
 
-/// The network of a transformers directory, in timm's terms.
-///
-/// # Errors
-/// If its layout, or a part of it, is not supported.
+/// The network of a transformers directory in timm's terms, if its layout and all its parts are supported.
 pub fn in_timm(config: &Value, weights: &Weights) -> Checked<InTimm> {
     let kind = config["model_type"].as_str().unwrap_or_default();
     let weights = &super::unwrapped(weights);
