@@ -55,12 +55,11 @@ pub fn of(path: &Path, (channels, side): (usize, usize)) -> Result<Preprocessing
     Ok(steps)
 }
 
-/// [`of`] and its transform, with a warning on stderr about assumed values.
-pub fn read(path: &Path, input: (usize, usize)) -> Result<(Preprocessing, Transform)> {
+/// The transform of [`of`], with a warning on stderr about assumed values.
+pub fn read(path: &Path, input: (usize, usize)) -> Result<Transform> {
     let steps = of(path, input)?;
     warn(path, &steps);
-    let transform = transform(&steps, path, input.1)?;
-    Ok((steps, transform))
+    transform(&steps, path, input.1)
 }
 
 /// Warns on stderr about values that are not given anywhere.

@@ -13,8 +13,7 @@ use candle_core::{Device, Tensor};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::Path;
-use wave_data::{Tokenizer, Transform};
-use wave_hub::Preprocessing;
+use wave_data::Tokenizer;
 use wave_hub::TOKENIZER_FILE as TOKENIZER;
 use wave_models::zero_shot::{DualEncoder, normalised};
 use wave_run::context::Context;
@@ -95,7 +94,8 @@ pub fn open(
         prompts,
         digest: wave_hub::sha256_hex(digest.as_bytes()),
     };
-    let (_, transform) = preprocessing(dir, &dual)?;
+    let tower = &dual.images.tower;
+    let transform = preprocessing::read(dir, (tower.channels, tower.image_size))?;
     let model = Model {
         transform,
         network,
@@ -104,12 +104,6 @@ pub fn open(
         provenance: Value::Null,
     };
     Ok((model, Some(named)))
-}
-
-/// The preprocessing of its images, with a warning on stderr about assumed values.
-pub fn preprocessing(dir: &Path, dual: &DualEncoder) -> Result<(Preprocessing, Transform)> {
-    let tower = &dual.images.tower;
-    preprocessing::read(dir, (tower.channels, tower.image_size))
 }
 
 /// The names in a text file, one per line.
