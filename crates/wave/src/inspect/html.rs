@@ -4,54 +4,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 
 /// One column on phones; elsewhere as many pictures side by side as fit.
-const STYLE: &str = "
-:root { color-scheme: light dark; }
-body { font: 1rem/1.5 system-ui, sans-serif; margin: 0 auto; max-width: 70rem; padding: 1rem; }
-h1, h2, td, th, dd, figcaption { overflow-wrap: anywhere; }
-h1 { font-size: 1.6rem; }
-h2 { border-top: 1px solid #8888; font-size: 1.2rem; margin-top: 2rem; padding-top: 1rem; }
-table { border-collapse: collapse; }
-td, th { padding: 0.1rem 1rem 0.1rem 0; text-align: left; vertical-align: top; }
-th { min-width: 6.5rem; }
-th[scope=row] { background: Canvas; left: 0; position: sticky; }
-td.n { font-variant-numeric: tabular-nums; text-align: right; }
-pre { overflow-x: auto; }
-figure { margin: 0; }
-figcaption { font-size: 0.8rem; }
-.small, .large { display: grid; gap: 0.7rem; }
-.small { grid-template-columns: repeat(auto-fill, minmax(6rem, 1fr)); }
-.large { grid-template-columns: repeat(auto-fill, minmax(min(100%, 20rem), 1fr)); }
-.composer, .facts { display: flex; flex-wrap: wrap; gap: 0.5rem 2rem; }
-.composer label { align-items: center; display: inline-flex; gap: 0.5rem; }
-.composer input { max-width: 14rem; width: 45vw; }
-.composer output { font-variant-numeric: tabular-nums; font-weight: 600; min-width: 3ch; }
-.facts dt { font-size: 0.8rem; }
-.facts dd { font-size: 1.6rem; font-variant-numeric: tabular-nums; margin: 0; min-width: 6ch; }
-.command { align-items: center; background: #8882; border-radius: 0.3rem; display: flex; gap: 1rem; justify-content: space-between; padding: 0.5rem 0.8rem; }
-.command code { overflow-wrap: anywhere; }
-#composer-curve { font-size: 12px; max-width: 44rem; width: 100%; }
-#composer-curve text { fill: currentColor; }
-#composer-curve path { fill: none; stroke: currentColor; }
-#composer-curve .grid { opacity: 0.2; }
-#composer-curve .line { opacity: 0.5; }
-#composer-curve .dot { fill: currentColor; }
-#composer-curve .chosen { stroke: #d6604d; stroke-width: 2; }
-#composer-curve circle.chosen { fill: #d6604d; }
-#composer-terms { align-items: center; display: flex; flex-wrap: wrap; gap: 0.7rem; }
-#composer-terms figure { max-width: 100%; }
-#composer-terms canvas { height: 6rem; min-width: 6rem; }
-#composer-terms figure:last-child canvas { height: auto; max-height: 24rem; min-width: min(100%, 16rem); }
-.sign { font-size: 1.3rem; }
-.picture { display: flex; flex-wrap: wrap; gap: 1.5rem; }
-.picture canvas { background: #8882; height: 10rem; width: 10rem; }
-canvas { image-rendering: pixelated; max-width: 100%; }
-img { display: block; height: auto; image-rendering: pixelated; width: 100%; }
-.scale {
-  background: linear-gradient(90deg, #2166ac, #fff, #b2182b); border: 1px solid; display: inline-block;
-  height: 0.8rem; margin: 0 0.5rem; width: 8rem;
-}
-svg { display: block; height: auto; max-width: 100%; }
-";
+const STYLE: &str = include_str!("page.css");
 
 /// A self-contained page.
 pub(super) fn document(title: &str, body: &str) -> String {
@@ -59,7 +12,7 @@ pub(super) fn document(title: &str, body: &str) -> String {
     format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <title>{title}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n\
+         <title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n\
          <h1>{title}</h1>\n{body}</body>\n</html>\n"
     )
 }
