@@ -19,14 +19,6 @@ const LARGEST: usize = 1 << 20;
 /// The maximum number of values in the stacked tensor of a layer kind, or in an image.
 const MOST_VALUES: usize = u32::MAX as usize;
 
-/// Tensors that other projects store but no network here needs: counters of batch norms, and the attention
-/// bias indices of old LeViT and BEiT files, which follow from the sizes.
-const IGNORED: [&str; 3] = [
-    "num_batches_tracked",
-    "attention_bias_idxs",
-    "relative_position_index",
-];
-
 /// Supported families, listed in errors about other networks.
 const SUPPORTED: &str = "vision transformers (ViT, DeiT, DINOv2, DINOv3, BEiT, EVA, the towers of CLIP \
      and SigLIP), ConvNeXt, ResNet, RepVGG, VGG, MobileNetV4, MobileOne, FastViT, EfficientViT, Hiera, \
@@ -128,10 +120,12 @@ pub fn check_type(name: &str, tensor: &Tensor) -> Checked<()> {
     }
 }
 
-/// True if other projects store a tensor with this name that no network needs.
+/// True if other projects store a tensor with this name that no network here needs: counters of batch norms, and the
+/// attention bias indices of old LeViT and BEiT files, which follow from the sizes.
 pub fn ignored(name: &str) -> bool {
+    let unused = "num_batches_tracked attention_bias_idxs relative_position_index";
     let part = name.rsplit_once('.').map_or(name, |(_, part)| part);
-    IGNORED.contains(&part)
+    unused.split(' ').any(|of| of == part)
 }
 
 /// The tensor `name`.

@@ -250,14 +250,9 @@ pub fn attention(
     let (heads, n, m) = bias.dims3()?;
     let b = query.tokens.dim(0)?;
     for (part, tokens, width) in [(query, n, width), (key, m, width), (value, m, value_width)] {
-        if part.tokens.dims() != [b, tokens, heads * part.per_head]
-            || part.offset + width > part.per_head
-        {
-            candle_core::bail!(
-                "attention over tokens of shape {:?}, expected {:?}",
-                part.tokens.dims(),
-                [b, tokens, heads * part.per_head]
-            );
+        let (found, expected) = (part.tokens.dims(), [b, tokens, heads * part.per_head]);
+        if found != expected || part.offset + width > part.per_head {
+            candle_core::bail!("attention over tokens of shape {found:?}, expected {expected:?}");
         }
     }
     if !fused(query.tokens)? {

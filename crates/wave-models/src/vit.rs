@@ -387,9 +387,8 @@ pub fn logits_in(
     images: &Tensor,
     drop_path: Option<Vec<f32>>,
 ) -> Result<Tensor> {
-    let x = trunk(mode, shape, weights, images, drop_path)?;
     let classify = |features: &Tensor, head: &str| Affine::stored(weights, head)?.apply(features);
-    match &pooled(shape, weights, &x)?[..] {
+    match &pooled(mode, shape, weights, images, drop_path)?[..] {
         [class, distilled] => (classify(class, "head")? + classify(distilled, "head_dist")?)? / 2.0,
         of => classify(&of[0], "head"),
     }
@@ -397,15 +396,24 @@ pub fn logits_in(
 
 /// Features (b, d) of images, the classifier's input; of two classifiers the mean of both, as in timm.
 pub fn features(shape: &VitShape, weights: &Weights, images: &Tensor) -> Result<Tensor> {
-    let x = trunk(Precision::F32, shape, weights, images, None)?;
-    match &pooled(shape, weights, &x)?[..] {
+    match &pooled(Precision::F32, shape, weights, images, None)?[..] {
         [class, distilled] => (class + distilled)? / 2.0,
         of => Ok(of[0].clone()),
     }
 }
 
-/// Features (b, d) for each classifier, one or two, from tokens (b, tokens, d).
-fn pooled(shape: &VitShape, weights: &Weights, x: &Tensor) -> Result<Vec<Tensor>> {
+/// Features (b, d) for each classifier, one or two.
+fn pooled(
+    mode: impl Into<Mode>,
+    shape: &VitShape,
+    weights: &Weights,
+    images: &Tensor,
+    drop_path: Option<Vec<f32>>,
+) -> Result<Vec<Tensor>> {
+    let mode = mode.into();
+    let x = embedded(mode.precision, shape, weights, images)?;
+    let parameters = block_tensors(|name| get(weights, &format!("blocks.{name}")).cloned())?;
+    let x = wave_ops::blocks(mode, &x, &parameters, shape.blocks(), drop_path)?; // (b, tokens, d)
     let norm = Affine::stored(weights, shape.final_norm())?;
     let normed = |x: &Tensor| norm.norm(x, shape.norm_eps);
     let token = |i: usize| normed(&x.narrow(1, i, 1)?.squeeze(1)?);
@@ -414,20 +422,6 @@ fn pooled(shape: &VitShape, weights: &Weights, x: &Tensor) -> Result<Vec<Tensor>
     } else {
         Ok(vec![normed(&x.mean(1)?)?])
     }
-}
-
-/// Tokens (b, tokens, d) after the blocks.
-fn trunk(
-    mode: impl Into<Mode>,
-    shape: &VitShape,
-    weights: &Weights,
-    images: &Tensor,
-    drop_path: Option<Vec<f32>>,
-) -> Result<Tensor> {
-    let mode = mode.into();
-    let x = embedded(mode.precision, shape, weights, images)?;
-    let parameters = block_tensors(|name| get(weights, &format!("blocks.{name}")).cloned())?;
-    wave_ops::blocks(mode, &x, &parameters, shape.blocks(), drop_path)
 }
 
 /// The tensors of [`BLOCK_TENSORS`], looked up by name.
