@@ -68,8 +68,7 @@ struct Block {
 }
 
 impl EfficientNetShape {
-    /// Infers the sizes from weights under timm's names. The image size cannot be inferred, nor their origin
-    /// (see [`EfficientNetShape::tensorflow`]).
+    /// Infers the sizes from weights under timm's names, except for the image size and the weights' origin.
     pub fn infer(
         weights: &Weights,
         image_size: usize,

@@ -105,8 +105,7 @@ impl<'a> Columns<'a> {
     }
 }
 
-/// `activation(x W + bias [+ residual])`: `x` (.., in), `weight` (in, out), `bias` (out),
-/// `residual` and result (.., out).
+/// `activation(x W + bias [+ residual])`: `x` (.., in), `weight` (in, out), `bias` (out), the others (.., out).
 pub fn linear(
     x: &Tensor,
     weight: &Tensor,
@@ -201,8 +200,7 @@ pub fn convolve(
     Tensor::from_vec(y, (b, out, out, n), x.device())
 }
 
-/// `activation` of a depthwise convolution: `x` (b, s, s, c), `weight` (k k, c), `bias` (c); the result is
-/// (b, s', s', c).
+/// `activation` of a depthwise convolution: `x` (b, s, s, c), `weight` (k k, c), `bias` (c), result (b, s', s', c).
 pub fn depthwise(
     x: &Tensor,
     weight: &Tensor,

@@ -325,8 +325,7 @@ pub fn in_parts(
     Tensor::cat(&parts.collect::<Result<Vec<_>>>()?, 0)
 }
 
-/// The network of one of the inference-only families that its tensors identify, if the name or the weights
-/// belong to one: see `Network::recognise` of wave-models.
+/// The network, if its name or its weights belong to a family here: see `Network::recognise` of wave-models.
 pub fn recognise(known: Known) -> Checked<Option<FrozenNetwork>> {
     for recognise in [
         vgg::recognise,

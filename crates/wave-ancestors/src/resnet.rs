@@ -211,8 +211,7 @@ impl Family for ResNetShape {
 
 /// Recognises a ResNet; `None` if the weights are not those of one.
 pub(super) fn recognise(known: Known) -> Checked<Option<FrozenNetwork>> {
-    let weights = known.weights;
-    let name = known.name;
+    let Known { name, weights, .. } = known;
     let named = name.starts_with("resnet") || name.starts_with("wide_resnet");
     let found = known.has("conv1.weight") && known.has("layer1.0.conv1.weight");
     match (named, found) {

@@ -102,8 +102,7 @@ pub fn five_halvings(image_size: usize) -> Checked<()> {
 const OF_TRAINING: &str = "drop_rate drop_path_rate attn_drop_rate pos_drop_rate patch_drop_rate \
      proj_drop_rate weight_init fix_init head_init_scale zero_init_last pretrained wave";
 
-/// Refuses unknown arguments of a network: all but the ones that the caller reads (`read`), and the ones that
-/// matter only in training.
+/// Refuses arguments of a network other than those that the caller reads, and those that matter only in training.
 pub fn refuse_arguments(known: Known, read: &[&str]) -> Checked<()> {
     let odd = known.args.iter().find(|(key, value)| {
         let key = key.as_str();
@@ -120,8 +119,7 @@ pub fn refuse_arguments(known: Known, read: &[&str]) -> Checked<()> {
     }
 }
 
-/// Refuses arguments other than those that every family here supports and `more`, and any pooling other than the
-/// mean.
+/// Refuses arguments other than `more` and those that every family here supports, and any pooling but the mean.
 pub(crate) fn usual_arguments(known: Known, more: &[&str]) -> Checked<()> {
     let usual = ["num_classes", "in_chans", "img_size", "global_pool"];
     refuse_arguments(known, &[&usual[..], more].concat())?;

@@ -394,8 +394,7 @@ pub fn check_classifier(network: &Network) -> Result<()> {
     )))
 }
 
-/// The network described by a name and arguments, with the user's number of `heads` if given. Warns if the number is a
-/// guess.
+/// The network of this name and arguments, with the user's number of `heads` if given. Warns if the number is a guess.
 fn recognise(
     path: &Path,
     (name, args): (&str, &mut Map<String, Value>),

@@ -64,8 +64,7 @@ pub fn both(a: &Value, b: &Value) -> Value {
     json!({ "base_models": joined("base_models"), "licenses": joined("licenses") })
 }
 
-/// A card whose front matter gives the licence, base model and data sets of the provenance. Where the
-/// licence is unknown, the text says why.
+/// A card with the licence, base model and data sets of the provenance; its text says why a licence is unknown.
 pub fn card(front: CardFront, provenance: &Value, title: &str, body: &str) -> String {
     let origin = &provenance["origin"];
     let license = license(origin);

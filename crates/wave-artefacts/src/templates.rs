@@ -327,8 +327,7 @@ pub fn write(
     Ok(())
 }
 
-/// Tensors by the names of [`Learngene::tensors`] under their names in a file: scalers one by one, other weights layer
-/// by layer.
+/// The tensors of [`Learngene::tensors`] as they are in a file: scalers one by one, other weights layer by layer.
 pub(crate) fn stored(tensors: impl IntoIterator<Item = (String, Tensor)>) -> Result<Weights> {
     let mut stored = Weights::new();
     let mut inherited = Weights::new();

@@ -31,8 +31,7 @@ const MOMENTUM: f64 = 0.1;
 /// The sizes of a ConvMixer. All are at least 1; see [`ConvMixerShape::validate`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ConvMixerShape {
-    /// Height and width of the square images, in pixels. They are cropped at the bottom and the right to a
-    /// whole number of patches.
+    /// Side of the square images, in pixels. They are cropped at the bottom and the right to whole patches.
     pub image_size: usize,
     /// Channels of the images.
     pub channels: usize,
@@ -91,8 +90,7 @@ impl ConvMixerShape {
         patches + self.depth * block + w * self.classes
     }
 
-    /// Infers the sizes from weights under timm's names. Image size, activation and dilations cannot be
-    /// inferred; dilations are taken to be 1.
+    /// Infers the sizes from weights under timm's names, except for image size, activation and dilations, which are 1.
     pub fn infer(
         weights: &Weights,
         image_size: usize,

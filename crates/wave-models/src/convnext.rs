@@ -31,8 +31,7 @@ const LAYER_SCALE: f32 = 1e-6;
 /// The sizes of a ConvNeXt. All are at least 1; see [`ConvNextShape::validate`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ConvNextShape {
-    /// Height and width of the square images, in pixels. They are cropped at the bottom and the right to a
-    /// whole number of patches.
+    /// Side of the square images, in pixels. They are cropped at the bottom and the right to whole patches.
     pub image_size: usize,
     /// Channels of the images.
     pub channels: usize,

@@ -263,8 +263,7 @@ impl TransformerShape {
         there.map(|(_, part)| part.to_owned()).collect()
     }
 
-    /// True if [`wave_ops::blocks()`] can compute its blocks, once LayerScale is multiplied into the maps
-    /// before it.
+    /// True if [`wave_ops::blocks()`] can compute its blocks, once LayerScale is multiplied into the maps before it.
     fn plain_blocks(&self) -> bool {
         self.rotary.is_none()
             && self.relative == Relative::None

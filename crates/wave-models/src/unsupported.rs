@@ -79,8 +79,7 @@ pub(crate) fn check_stages(
     Err(unsupported(name, &what, "dims in its config.json"))
 }
 
-/// Evidence that a vision transformer is no plain one: a tensor that one lacks or needs, an argument or the
-/// name.
+/// Evidence that a vision transformer is no plain one: a tensor that one lacks or needs, an argument or the name.
 pub(crate) fn variant(name: &str, args: &Map<String, Value>, weights: &Weights) -> Option<String> {
     let has = |name: &str| weights.contains_key(name);
     if !has("patch_embed.proj.weight") {

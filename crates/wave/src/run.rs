@@ -114,27 +114,25 @@ pub fn run(recipe: &Recipe, out: &Path, options: &Options) -> Result<Value> {
 
 /// Prepares `out` for a recipe, and locks it.
 fn open(recipe: &Recipe, out: &Path, options: &Options) -> Result<Lock> {
+    let shown = out.display();
     // Recipes refer to the directories of other stages as text.
     if out.to_str().is_none() {
         return Err(request(format!(
-            "--out {} is not UTF-8, but paths in a recipe must be; choose another --out",
-            out.display()
+            "--out {shown} is not UTF-8, but paths in a recipe must be; choose another --out"
         )));
     }
     let own = out.join("recipe.toml");
     let read = recipe.path.as_deref().map(paths::resolve);
     if read == Some(paths::resolve(&own)) {
         return Err(request(format!(
-            "--out {}: its recipe.toml would be overwritten, but it is the recipe to run; choose \
-             another --out",
-            out.display()
+            "--out {shown}: its recipe.toml would be overwritten, but it is the recipe to run; choose \
+             another --out"
         )));
     }
     if !options.overwrite && own.exists() && !out.join("run/lock").exists() {
         return Err(request(format!(
-            "{} holds a recipe.toml that no run there wrote; choose another --out, or replace it with \
-             --overwrite",
-            out.display()
+            "{shown} holds a recipe.toml that no run there wrote; choose another --out, or replace it \
+             with --overwrite"
         )));
     }
     let mut inputs = Inputs::new(&options.context);
@@ -150,8 +148,7 @@ fn open(recipe: &Recipe, out: &Path, options: &Options) -> Result<Lock> {
     Ok(lock)
 }
 
-/// Removes the results of earlier runs in `out`, so that after a kill a stage not yet reached does not
-/// look complete.
+/// Removes the results of earlier runs in `out`, so that after a kill a stage not yet reached does not look complete.
 fn start_over(out: &Path) -> Result<()> {
     let stages = "ancestor-start ancestor condense expand finetune".split(' ');
     let mut parts: Vec<PathBuf> = stages.map(|stage| out.join(stage)).collect();
@@ -191,8 +188,7 @@ fn values<'a>(name: &str, table: &'a Table) -> Vec<&'a String> {
     all
 }
 
-/// Rejects settings whose errors would otherwise appear only after hours of training, among them formats that cannot
-/// hold a stage's model.
+/// Rejects settings that would fail only after hours of training, such as a format that cannot hold a stage's model.
 fn check(recipe: &Recipe, context: &Context) -> Result<()> {
     if recipe.has("ancestor") {
         let (method, start, finetune) = ancestor_table(recipe)?;

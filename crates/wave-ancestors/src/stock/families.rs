@@ -45,8 +45,7 @@ pub(super) fn networks() -> impl Iterator<Item = (String, Family, usize)> {
     })
 }
 
-/// The body of a network with this name, up to pooled features. MobileNetV4's are (b, c, 1, 1), FastViT's are
-/// not pooled yet.
+/// The body of this network, up to pooled features. MobileNetV4's are (b, c, 1, 1), FastViT's are not pooled yet.
 pub(super) fn body(name: &str, family: Family, vb: VarBuilder<'static>) -> Result<Func<'static>> {
     let size = name.strip_prefix(family.prefix()).unwrap_or(name);
     /// The body with one of these configurations, by name.

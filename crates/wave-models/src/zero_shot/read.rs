@@ -318,8 +318,7 @@ impl Of<'_> {
     }
 }
 
-/// Names and shapes of the tensors common to both towers, in `module`, with this many rows in the position
-/// table and this name for the last norm.
+/// Names and shapes of the tensors that both towers have, with the number of positions and the name of the last norm.
 fn of_tower(module: &str, shape: &TransformerShape, places: usize, last: &str) -> Named {
     let (d, h) = (shape.width, shape.hidden);
     let positions = format!("{module}.embeddings.position_embedding.weight");

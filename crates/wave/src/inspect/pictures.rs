@@ -141,8 +141,7 @@ pub(super) fn attention(shape: &VitShape, weights: &Weights) -> Result<Vec<Pictu
 /// Number of images that attention maps are averaged over.
 pub(super) const MAP_IMAGES: usize = 64;
 
-/// Attention of each token (row) to every token (column) in each layer, averaged over heads and images (thesis,
-/// figure 3.18).
+/// Attention maps of each layer, averaged over heads and test images: see [`vit::attention_maps`].
 pub(super) fn attention_maps(
     shape: &VitShape,
     weights: &Weights,
