@@ -234,7 +234,7 @@ impl Family for EfficientNetShape {
     fn forward(&self, weights: &Weights, images: &Tensor) -> Result<Tensor> {
         let map = |name: &str| Affine::stored(weights, name);
         let window = self.window(images.dim(1)?, STEM_KERNEL, 2);
-        let mut x = map("conv_stem")?.convolve(images, window, ACTIVATION)?;
+        let mut x = map("conv_stem")?.convolve(images, window, None, ACTIVATION)?;
         for block in self.blocks() {
             let name = &block.name;
             let (inner, last) = match block.expands {

@@ -271,7 +271,7 @@ impl Family for EfficientVitShape {
                 false => Activation::Relu,
             };
             let map = Affine::stored(weights, &format!("patch_embed.conv{i}"))?;
-            x = map.convolve(&x, window, act)?;
+            x = map.convolve(&x, window, None, act)?;
         }
         for (s, &(_, depth, _)) in self.stages.iter().enumerate() {
             if s > 0 {

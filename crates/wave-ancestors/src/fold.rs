@@ -3,12 +3,11 @@
 //! A batch norm in evaluation mode is affine, `y = s x + t` with
 //! `s = weight / sqrt(variance + eps)` and `t = bias - s mean`. Sums are computed in `f64`.
 
+use crate::Weights;
 use crate::check::batch_norm;
-use crate::frozen::{self, Window};
-use crate::{Activation, Weights};
 use candle_core::{D, DType, Result, Tensor};
 
-/// A weight and its bias: of a norm, or of a map in the layout of [`frozen`].
+/// A weight and its bias: of a norm, or of a map in the layout of [`crate::frozen`].
 #[derive(Clone, Debug)]
 pub struct Affine {
     /// A norm's weight (c), or a matrix: (in, out), or (out, in) as it is stored.
@@ -26,12 +25,12 @@ impl Affine {
         })
     }
 
-    /// The linear map or convolution `NAME.weight` and `NAME.bias`, in the layout of [`frozen`].
+    /// The linear map or convolution `NAME.weight` and `NAME.bias`, in the layout of [`crate::frozen`].
     pub fn map(weights: &Weights, name: &str) -> Result<Affine> {
         Affine::stored(weights, name)?.columns()
     }
 
-    /// The map with its weight (out, ..) in the layout of [`frozen`]: see [`as_columns`].
+    /// The map with its weight (out, ..) in the layout of [`crate::frozen`]: see [`as_columns`].
     pub fn columns(self) -> Result<Affine> {
         Ok(Affine {
             weight: as_columns(&self.weight)?,
@@ -43,27 +42,6 @@ impl Affine {
     pub fn store(self, weights: &mut Weights, name: &str) {
         weights.insert(format!("{name}.weight"), self.weight);
         weights.insert(format!("{name}.bias"), self.bias);
-    }
-
-    /// `activation(x W + bias)`: see [`frozen::linear`].
-    pub fn linear(&self, x: &Tensor, activation: Activation) -> Result<Tensor> {
-        frozen::linear(x, &self.weight, &self.bias, None, activation)
-    }
-
-    /// `x W + bias + residual`: see [`frozen::linear`].
-    pub fn onto(&self, residual: &Tensor, x: &Tensor) -> Result<Tensor> {
-        let none = Activation::Identity;
-        frozen::linear(x, &self.weight, &self.bias, Some(residual), none)
-    }
-
-    /// See [`frozen::convolve`].
-    pub fn convolve(&self, x: &Tensor, window: Window, activation: Activation) -> Result<Tensor> {
-        frozen::convolve(x, &self.weight, &self.bias, window, None, activation)
-    }
-
-    /// See [`frozen::depthwise`].
-    pub fn depthwise(&self, x: &Tensor, window: Window, activation: Activation) -> Result<Tensor> {
-        frozen::depthwise(x, &self.weight, &self.bias, window, activation)
     }
 
     /// `x Wᵀ + bias` of a linear map as it is stored, with a weight (out, in).
@@ -127,7 +105,7 @@ pub(crate) fn parameters(maps: &[Normed]) -> Vec<(String, Vec<usize>)> {
     all
 }
 
-/// These maps with their batch norms folded in, in the layout of [`frozen`].
+/// These maps with their batch norms folded in, in the layout of [`crate::frozen`].
 pub(crate) fn fused(weights: &Weights, maps: &[Normed], eps: f64) -> Result<Weights> {
     let mut all = Weights::new();
     for map in maps {
@@ -161,7 +139,7 @@ pub(crate) fn scale_queries(
     Ok(())
 }
 
-/// The classifier `NAME.linear` after its batch norm `NAME.bn`, as `f32` in the layout of [`frozen`]:
+/// The classifier `NAME.linear` after its batch norm `NAME.bn`, as `f32` in the layout of [`crate::frozen`]:
 /// `W (s x + t) + b = (W s) x + (W t + b)`.
 pub fn classifier(weights: &Weights, name: &str, eps: f64) -> Result<Affine> {
     let (scale, shift) = affine(weights, &format!("{name}.bn"), eps)?;
@@ -204,8 +182,7 @@ pub fn get<'a>(weights: &'a Weights, name: &str) -> Result<&'a Tensor> {
     found.ok_or_else(|| candle_core::Error::Msg(format!("missing tensor {name}")))
 }
 
-/// A weight (out, in), or a convolution's (out, in, k, k), as a matrix (k k in, out): see
-/// [`crate::frozen::linear`] and [`crate::frozen::convolve`].
+/// A weight (out, in), or a convolution's (out, in, k, k), as a matrix (k k in, out): see [`Affine::convolve`].
 pub fn as_columns(weight: &Tensor) -> Result<Tensor> {
     match *weight.dims() {
         [out, c, k, l] => weight

@@ -12,6 +12,7 @@ mod stock;
 
 use self::kernels::{activate, depthwise_row, gather};
 use crate::Activation;
+use crate::fold::Affine;
 use candle_core::{DType, Device, Result, Tensor};
 use rayon::prelude::*;
 use wave_ops::misfit;
@@ -105,36 +106,112 @@ impl<'a> Columns<'a> {
     }
 }
 
-/// `activation(x W + bias [+ residual])`: `x` (.., in), `weight` (in, out), `bias` (out), the others (.., out).
-pub fn linear(
-    x: &Tensor,
-    weight: &Tensor,
-    bias: &Tensor,
-    residual: Option<&Tensor>,
-    activation: Activation,
-) -> Result<Tensor> {
-    if !fused(x)? {
-        return stock::linear(x, weight, bias, residual, activation);
+impl Affine {
+    /// `activation(x W + bias)`: `x` (.., in) gives (.., out).
+    pub fn linear(&self, x: &Tensor, activation: Activation) -> Result<Tensor> {
+        self.product(x, None, activation)
     }
-    let (k, n) = weight.dims2()?;
-    let mut shape = x.dims().to_vec();
-    if shape.last() != Some(&k) || bias.dims() != [n] {
-        return misfit("linear", [x, weight, bias].map(Tensor::dims), "");
+
+    /// `x W + bias + residual`, with a residual (.., out).
+    pub fn onto(&self, residual: &Tensor, x: &Tensor) -> Result<Tensor> {
+        self.product(x, Some(residual), Activation::Identity)
     }
-    shape.pop();
-    shape.push(n);
-    let mut y = begun(residual, &shape)?;
-    let chunk = rows_of_task(y.len() / n.max(1));
-    slices([x, weight, bias], |[x, w, bias]| {
-        let right = Weight::new(w, (k, n), chunk);
-        y.par_chunks_mut((chunk * n).max(1))
-            .zip(x.par_chunks((chunk * k).max(1)))
-            .for_each(|(y, x)| {
-                right.multiply(x, start(residual.is_some(), bias, y), y);
+
+    /// `activation(x W + bias [+ residual])`: `x` (.., in), `W` (in, out), `bias` (out), the others (.., out).
+    fn product(
+        &self,
+        x: &Tensor,
+        residual: Option<&Tensor>,
+        activation: Activation,
+    ) -> Result<Tensor> {
+        if !fused(x)? {
+            return stock::linear(x, self, residual, activation);
+        }
+        let Affine { weight, bias } = self;
+        let (k, n) = weight.dims2()?;
+        let mut shape = x.dims().to_vec();
+        if shape.last() != Some(&k) || bias.dims() != [n] {
+            return misfit("linear", [x, weight, bias].map(Tensor::dims), "");
+        }
+        shape.pop();
+        shape.push(n);
+        let mut y = begun(residual, &shape)?;
+        let chunk = rows_of_task(y.len() / n.max(1));
+        slices([x, weight, bias], |[x, w, bias]| {
+            let right = Weight::new(w, (k, n), chunk);
+            y.par_chunks_mut((chunk * n).max(1))
+                .zip(x.par_chunks((chunk * k).max(1)))
+                .for_each(|(y, x)| {
+                    right.multiply(x, start(residual.is_some(), bias, y), y);
+                    activate(activation, y);
+                });
+        })?;
+        Tensor::from_vec(y, shape, x.device())
+    }
+
+    /// `activation(conv(x) [+ residual])`: `x` (b, s, s, c), `weight` (k k c, out) with its inputs in
+    /// the order row, column, channel, `bias` (out); `residual` and the result are (b, s', s', out).
+    pub fn convolve(
+        &self,
+        x: &Tensor,
+        window: Window,
+        residual: Option<&Tensor>,
+        activation: Activation,
+    ) -> Result<Tensor> {
+        let Affine { weight, bias } = self;
+        let (b, s, _, c) = x.dims4()?;
+        let (inputs, n) = weight.dims2()?;
+        if inputs != window.kernel * window.kernel * c || bias.dims() != [n] {
+            return misfit("convolution", [x, weight, bias].map(Tensor::dims), "");
+        }
+        if !fused(x)? {
+            return stock::convolve(x, self, window, residual, activation);
+        }
+        let out = window.out;
+        let mut y = begun(residual, &[b, out, out, n])?;
+        // A few rows of windows at a time, so that the gathered inputs stay in the cache.
+        let rows = rows_of_task(b * out * out).div_ceil(out);
+        slices([x, weight, bias], |[x, w, bias]| {
+            let right = Weight::new(w, (inputs, n), rows * out);
+            y.par_chunks_mut(rows * out * n).enumerate().for_each_init(
+                Vec::new,
+                |gathered, (task, y)| {
+                    let first = task * rows;
+                    let of_task = first..first + y.len() / (out * n);
+                    gather(x, (s, c), window, of_task, gathered);
+                    right.multiply(gathered, start(residual.is_some(), bias, y), y);
+                    activate(activation, y);
+                },
+            );
+        })?;
+        Tensor::from_vec(y, (b, out, out, n), x.device())
+    }
+
+    /// `activation` of a depthwise convolution: `x` (b, s, s, c), `weight` (k k, c), `bias` (c), result (b, s', s', c).
+    pub fn depthwise(&self, x: &Tensor, window: Window, activation: Activation) -> Result<Tensor> {
+        let Affine { weight, bias } = self;
+        let (b, s, _, c) = x.dims4()?;
+        if weight.dims() != [window.kernel * window.kernel, c] || bias.dims() != [c] {
+            let found = [x, weight, bias].map(Tensor::dims);
+            return misfit("depthwise convolution", found, "");
+        }
+        if !fused(x)? {
+            return stock::depthwise(x, self, window, activation);
+        }
+        let out = window.out;
+        let mut y = vec![0.0; b * out * out * c];
+        slices([x, weight, bias], |[x, w, bias]| {
+            y.par_chunks_mut(out * c).enumerate().for_each(|(row, y)| {
+                let image = &x[row / out * s * s * c..][..s * s * c];
+                vectorised(
+                    #[inline(always)]
+                    || depthwise_row(image, (s, c), w, bias, window, row % out, y),
+                );
                 activate(activation, y);
             });
-    })?;
-    Tensor::from_vec(y, shape, x.device())
+        })?;
+        Tensor::from_vec(y, (b, out, out, c), x.device())
+    }
 }
 
 /// Initial values of the given shape for a product to accumulate into: the residual's, or zeros.
@@ -160,75 +237,6 @@ fn start<'a>(kept: bool, bias: &'a [f32], y: &mut [f32]) -> StartValue<'a> {
         row.iter_mut().zip(bias).for_each(|(y, b)| *y += b);
     }
     StartValue::Kept
-}
-
-/// `activation(conv(x) [+ residual])`: `x` (b, s, s, c), `weight` (k k c, out) with its inputs in
-/// the order row, column, channel, `bias` (out); `residual` and the result are (b, s', s', out).
-pub fn convolve(
-    x: &Tensor,
-    weight: &Tensor,
-    bias: &Tensor,
-    window: Window,
-    residual: Option<&Tensor>,
-    activation: Activation,
-) -> Result<Tensor> {
-    let (b, s, _, c) = x.dims4()?;
-    let (inputs, n) = weight.dims2()?;
-    if inputs != window.kernel * window.kernel * c || bias.dims() != [n] {
-        return misfit("convolution", [x, weight, bias].map(Tensor::dims), "");
-    }
-    if !fused(x)? {
-        return stock::convolve(x, weight, bias, window, residual, activation);
-    }
-    let out = window.out;
-    let mut y = begun(residual, &[b, out, out, n])?;
-    // A few rows of windows at a time, so that the gathered inputs stay in the cache.
-    let rows = rows_of_task(b * out * out).div_ceil(out);
-    slices([x, weight, bias], |[x, w, bias]| {
-        let right = Weight::new(w, (inputs, n), rows * out);
-        y.par_chunks_mut(rows * out * n).enumerate().for_each_init(
-            Vec::new,
-            |gathered, (task, y)| {
-                let first = task * rows;
-                let of_task = first..first + y.len() / (out * n);
-                gather(x, (s, c), window, of_task, gathered);
-                right.multiply(gathered, start(residual.is_some(), bias, y), y);
-                activate(activation, y);
-            },
-        );
-    })?;
-    Tensor::from_vec(y, (b, out, out, n), x.device())
-}
-
-/// `activation` of a depthwise convolution: `x` (b, s, s, c), `weight` (k k, c), `bias` (c), result (b, s', s', c).
-pub fn depthwise(
-    x: &Tensor,
-    weight: &Tensor,
-    bias: &Tensor,
-    window: Window,
-    activation: Activation,
-) -> Result<Tensor> {
-    let (b, s, _, c) = x.dims4()?;
-    if weight.dims() != [window.kernel * window.kernel, c] || bias.dims() != [c] {
-        let found = [x, weight, bias].map(Tensor::dims);
-        return misfit("depthwise convolution", found, "");
-    }
-    if !fused(x)? {
-        return stock::depthwise(x, weight, bias, window, activation);
-    }
-    let out = window.out;
-    let mut y = vec![0.0; b * out * out * c];
-    slices([x, weight, bias], |[x, w, bias]| {
-        y.par_chunks_mut(out * c).enumerate().for_each(|(row, y)| {
-            let image = &x[row / out * s * s * c..][..s * s * c];
-            vectorised(
-                #[inline(always)]
-                || depthwise_row(image, (s, c), w, bias, window, row % out, y),
-            );
-            activate(activation, y);
-        });
-    })?;
-    Tensor::from_vec(y, (b, out, out, c), x.device())
 }
 
 /// `activation(softmax(q k^T + bias) v)` for each image and head; scores are not scaled here.

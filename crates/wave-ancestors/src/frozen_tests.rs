@@ -17,6 +17,14 @@ fn random(name: &str, dims: &[usize]) -> Tensor {
     (t * 2.0).unwrap()
 }
 
+/// A map with a weight (inputs, outputs).
+fn map(inputs: usize, outputs: usize) -> Affine {
+    Affine {
+        weight: random("w", &[inputs, outputs]),
+        bias: random("b", &[outputs]),
+    }
+}
+
 #[test]
 fn activations_agree_with_stock_operators() {
     let values: Vec<f32> = (-2000..2000).map(|i| i as f32 / 100.0).collect();
@@ -45,22 +53,21 @@ fn windows_are_pytorchs_and_tensorflows() {
 #[test]
 fn refuses_shapes_that_do_not_fit() {
     let x = random("x", &[2, 3, 4]);
-    let (w, b) = (random("w", &[3, 5]), random("b", &[5]));
-    assert!(linear(&x, &w, &b, None, Activation::Identity).is_err());
-    let w = random("w", &[4, 5]);
+    let none = Activation::Identity;
+    assert!(map(3, 5).linear(&x, none).is_err());
     let residual = random("r", &[2, 3, 4]);
-    assert!(linear(&x, &w, &b, Some(&residual), Activation::Identity).is_err());
+    assert!(map(4, 5).onto(&residual, &x).is_err());
     let image = random("x", &[1, 4, 4, 2]);
     let window = Window::padded(4, 3, 1, 1);
-    assert!(convolve(&image, &w, &b, window, None, Activation::Identity).is_err());
-    assert!(depthwise(&image, &w, &b, window, Activation::Identity).is_err());
+    assert!(map(4, 5).convolve(&image, window, None, none).is_err());
+    assert!(map(4, 5).depthwise(&image, window, none).is_err());
     let part = Columns {
         tokens: &x,
         offset: 3,
         per_head: 4,
     };
     let bias = random("bias", &[1, 3, 3]);
-    assert!(attention(part, part, part, &bias, (2, 2), Activation::Identity).is_err());
+    assert!(attention(part, part, part, &bias, (2, 2), none).is_err());
 }
 
 proptest! {
@@ -72,13 +79,13 @@ proptest! {
         activation in 0usize..6, with_residual: bool,
     ) {
         let x = random("x", &[b, n, inputs]);
-        let (w, bias) = (random("w", &[inputs, outputs]), random("b", &[outputs]));
+        let map = map(inputs, outputs);
         let residual = random("r", &[b, n, outputs]);
         let residual = with_residual.then_some(&residual);
         let activation = ACTIVATIONS[activation];
-        let got = linear(&x, &w, &bias, residual, activation).unwrap();
+        let got = map.product(&x, residual, activation).unwrap();
         if b > 0 {
-            let want = stock::linear(&x, &w, &bias, residual, activation).unwrap();
+            let want = stock::linear(&x, &map, residual, activation).unwrap();
             assert_close("linear", &got, &want, 1e-4);
         }
     }
@@ -95,19 +102,19 @@ proptest! {
             Window::padded(size, kernel, stride, kernel / 2)
         };
         let x = random("x", &[b, size, size, c]);
-        let (w, bias) = (random("w", &[kernel * kernel * c, outputs]), random("b", &[outputs]));
+        let dense = map(kernel * kernel * c, outputs);
         let act = Activation::Relu6;
         let residual = random("r", &[b, window.out, window.out, outputs]);
         let residual = with_residual.then_some(&residual);
-        let got = convolve(&x, &w, &bias, window, residual, act).unwrap();
-        let want = stock::convolve(&x, &w, &bias, window, residual, act).unwrap();
+        let got = dense.convolve(&x, window, residual, act).unwrap();
+        let want = stock::convolve(&x, &dense, window, residual, act).unwrap();
         assert_close("dense", &got, &want, 1e-3);
         let some = x.abs().unwrap();
         let want = stock::max_pool(&some, window).unwrap();
         assert_close("maxima", &max_pool(&some, window).unwrap(), &want, 1e-9);
-        let (w, bias) = (random("w", &[kernel * kernel, c]), random("b", &[c]));
-        let got = depthwise(&x, &w, &bias, window, act).unwrap();
-        assert_close("depthwise", &got, &stock::depthwise(&x, &w, &bias, window, act).unwrap(), 1e-4);
+        let map = map(kernel * kernel, c);
+        let got = map.depthwise(&x, window, act).unwrap();
+        assert_close("depthwise", &got, &stock::depthwise(&x, &map, window, act).unwrap(), 1e-4);
     }
 
     #[test]

@@ -173,7 +173,7 @@ impl Family for HieraShape {
         let map = |name: &str| Affine::stored(weights, name);
         let (kernel, stride, zeros) = STEM;
         let window = Window::padded(images.dim(1)?, kernel, stride, zeros);
-        let x = map("patch_embed.proj")?.convolve(images, window, Activation::Identity)?; // (b, g, g, d)
+        let x = map("patch_embed.proj")?.convolve(images, window, None, Activation::Identity)?; // (b, g, g, d)
         let positions = fold::get(weights, "pos_embed")?;
         let mut x = self.reordered(&x.flatten(1, 2)?.broadcast_add(positions)?)?;
         for block in self.blocks() {

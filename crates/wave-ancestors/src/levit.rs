@@ -72,7 +72,7 @@ impl Family for LevitShape {
         for i in 1..=self.stem {
             let window = Window::padded(x.dim(1)?, 3, 2, 1);
             let act = if i < self.stem { act } else { none };
-            x = map(&format!("stem.conv{i}"))?.convolve(&x, window, act)?;
+            x = map(&format!("stem.conv{i}"))?.convolve(&x, window, None, act)?;
         }
         x = x.flatten(1, 2)?; // (b, n, d)
         let key = self.key;

@@ -93,8 +93,8 @@ impl Convolution {
     ) -> Result<Tensor> {
         let kernel = self.map.dims[2];
         let window = Window::padded(x.dim(1)?, kernel, self.stride, kernel / 2);
-        let Affine { weight, bias } = Affine::stored(weights, &self.map.name)?;
-        frozen::convolve(x, &weight, &bias, window, residual, activation)
+        let map = Affine::stored(weights, &self.map.name)?;
+        map.convolve(x, window, residual, activation)
     }
 }
 

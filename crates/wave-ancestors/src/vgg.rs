@@ -104,7 +104,7 @@ impl Family for VggShape {
         let mut x = images.clone();
         for (i, _, pooled) in &self.convolutions {
             let window = Window::padded(x.dim(1)?, KERNEL, 1, 1);
-            x = map(&format!("features.{i}"))?.convolve(&x, window, Activation::Relu)?;
+            x = map(&format!("features.{i}"))?.convolve(&x, window, None, Activation::Relu)?;
             if *pooled {
                 x = frozen::max_pool(&x, Window::padded(x.dim(1)?, 2, 2, 0))?;
             }
@@ -113,7 +113,7 @@ impl Family for VggShape {
             x = averaged_to(&x, WINDOW)?;
         }
         let window = Window::padded(x.dim(1)?, WINDOW, 1, 0);
-        let x = map("pre_logits.fc1")?.convolve(&x, window, Activation::Relu)?;
+        let x = map("pre_logits.fc1")?.convolve(&x, window, None, Activation::Relu)?;
         let x = map("pre_logits.fc2")?.linear(&x, Activation::Relu)?;
         frozen::mean_rows(&x.flatten(1, 2)?)
     }

@@ -2,17 +2,17 @@
 
 use super::{Columns, Window};
 use crate::Activation;
+use crate::fold::Affine;
 use candle_core::{Result, Tensor};
 
-/// See [`super::linear`].
+/// See [`Affine::linear`].
 pub(super) fn linear(
     x: &Tensor,
-    weight: &Tensor,
-    bias: &Tensor,
+    map: &Affine,
     residual: Option<&Tensor>,
     activation: Activation,
 ) -> Result<Tensor> {
-    let y = x.broadcast_matmul(weight)?.broadcast_add(bias)?;
+    let y = x.broadcast_matmul(&map.weight)?.broadcast_add(&map.bias)?;
     finish(y, residual, activation)
 }
 
@@ -24,11 +24,10 @@ fn finish(y: Tensor, residual: Option<&Tensor>, activation: Activation) -> Resul
     }
 }
 
-/// See [`super::convolve`].
+/// See [`Affine::convolve`].
 pub(super) fn convolve(
     x: &Tensor,
-    weight: &Tensor,
-    bias: &Tensor,
+    Affine { weight, bias }: &Affine,
     window: Window,
     residual: Option<&Tensor>,
     activation: Activation,
@@ -43,11 +42,10 @@ pub(super) fn convolve(
     finish(y, residual, activation)
 }
 
-/// See [`super::depthwise`].
+/// See [`Affine::depthwise`].
 pub(super) fn depthwise(
     x: &Tensor,
-    weight: &Tensor,
-    bias: &Tensor,
+    Affine { weight, bias }: &Affine,
     window: Window,
     activation: Activation,
 ) -> Result<Tensor> {
