@@ -73,6 +73,12 @@ pub fn contradiction<T>(key: &str, said: impl Display, found: impl Display) -> C
     )))
 }
 
+/// The error of weights that belong to another family than the named architecture.
+pub fn other_family<T>(said: &str, found: &'static str) -> Checked<T> {
+    let said = said.into();
+    Err(ShapeError::Architecture { said, found })
+}
+
 /// The error of an unsupported network with this name, or with none: its kind or part with a verb, and the evidence.
 pub fn unsupported(name: &str, what: &str, found: &str) -> ShapeError {
     let name = match name {

@@ -141,11 +141,6 @@ impl EfficientNetShape {
         all
     }
 
-    /// Epsilon of the batch norms.
-    fn eps(&self) -> f64 {
-        if self.tensorflow { 1e-3 } else { 1e-5 }
-    }
-
     /// The convolution windows along a side of `size` pixels.
     fn window(&self, size: usize, kernel: usize, stride: usize) -> Window {
         if self.tensorflow {
@@ -226,7 +221,8 @@ impl Family for EfficientNetShape {
     }
 
     fn fuse(&self, weights: &Weights) -> Result<Weights> {
-        let mut all = fold::fused(weights, &self.convolutions(), self.eps())?;
+        let eps = if self.tensorflow { 1e-3 } else { 1e-5 };
+        let mut all = fold::fused(weights, &self.convolutions(), eps)?;
         Affine::map(weights, "classifier")?.store(&mut all, "classifier");
         Ok(all)
     }

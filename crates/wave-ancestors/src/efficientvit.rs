@@ -52,14 +52,10 @@ pub struct EfficientVitShape {
 }
 
 impl EfficientVitShape {
-    /// Side of a stage's activations, in pixels.
-    fn side(&self, stage: usize) -> usize {
-        (0..stage).fold(self.image_size >> STEM, |side, _| side.div_ceil(2))
-    }
-
-    /// Side of a stage's windows.
+    /// Side of a stage's windows, at most that of its activations.
     fn window(&self, stage: usize) -> usize {
-        self.side(stage).min(WINDOW)
+        let side = (0..stage).fold(self.image_size >> STEM, |side, _| side.div_ceil(2));
+        side.min(WINDOW)
     }
 
     /// All convolutions and linear maps but the classifier and those of [`SQUEEZE`].

@@ -14,7 +14,7 @@
 //! shortcut is a 1 x 1 convolution with a batch norm, otherwise the identity. Freezing folds the batch
 //! norms. Activations are channels-last.
 
-use crate::check::{Checked, ShapeError, affine, count, dims, sizes};
+use crate::check::{Checked, affine, count, dims, other_family, sizes};
 use crate::fold::{self, Affine, Normed};
 use crate::frozen::{self, Window};
 use crate::table::{Known, five_halvings, no_name, other_name, other_tensors, usual_arguments};
@@ -219,12 +219,7 @@ pub(super) fn recognise(known: Known) -> Checked<Option<FrozenNetwork>> {
         (true, _) if !NAMES.contains(&name) => return Err(other_name(name, &NAMES)),
         (true, false) => return Err(other_tensors(known, FAMILY)),
         (false, true) if name.is_empty() => return Err(no_name("a resnetblur or resnetaa")),
-        (false, true) => {
-            return Err(ShapeError::Architecture {
-                said: name.into(),
-                found: FAMILY,
-            });
-        }
+        (false, true) => return other_family(name, FAMILY),
         (true, true) => {}
     }
     // The weights determine blocks (`layers`) and `channels` of the stages.

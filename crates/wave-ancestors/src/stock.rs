@@ -7,7 +7,9 @@
 //! A body must use every tensor in the file, so a variant with an additional tensor (a norm, a scale) is
 //! never mistaken for the plain network.
 
-use crate::check::{batch_norm, check_weights, dims, ignored, misshapen, refuse_value, stored};
+use crate::check::{
+    batch_norm, check_weights, dims, ignored, misshapen, other_family, refuse_value, stored,
+};
 use crate::fold::{self, Affine};
 use crate::table::{Known, five_halvings, no_name, other_name, other_tensors, usual_arguments};
 use crate::{About, Checked, Frozen, FrozenNetwork, ShapeError, Weights};
@@ -51,12 +53,7 @@ pub(super) fn recognise(known: Known) -> Checked<Option<FrozenNetwork>> {
     };
     match of_weights {
         Some(found) if found == family => {}
-        Some(found) => {
-            return Err(ShapeError::Architecture {
-                said: name.into(),
-                found: found.describe(),
-            });
-        }
+        Some(found) => return other_family(name, found.describe()),
         None => return Err(other_tensors(known, family.describe())),
     }
     usual_arguments(known, &[])?;

@@ -119,10 +119,8 @@ fn read_directory(dir: &Path) -> Result<TemplateDir> {
     let plan = plan
         .with_levels(levels.collect())
         .with_context(|| dir.join("config.json").display().to_string())?;
-    let depth_rule = config.depth_rule.as_deref();
-    let depth_rule = depth_rule
-        .and_then(DepthRule::from_formula)
-        .unwrap_or_default();
+    let rule = config.depth_rule.as_deref();
+    let depth_rule = rule.and_then(DepthRule::from_formula).unwrap_or_default();
     let mut smaller = Vec::new();
     let beside = plan.levels.len().saturating_sub(1);
     for (at, level) in plan.levels[..beside].iter().enumerate() {

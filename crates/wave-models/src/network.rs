@@ -1,6 +1,6 @@
 //! One type for all networks.
 
-use crate::check::{contradiction, unsupported};
+use crate::check::{contradiction, other_family, unsupported};
 use crate::convmixer::{self, ConvMixerShape};
 use crate::convnext::{self, ConvNextShape};
 use crate::efficientnet::EfficientNetShape;
@@ -127,10 +127,7 @@ impl Network {
         let starts = |of: &[&str]| of.iter().any(|start| name.starts_with(start));
         let named = FAMILIES.iter().find(|(.., of)| starts(of));
         if named.is_some_and(|(said, ..)| *said != family) {
-            return Err(ShapeError::Architecture {
-                said: architecture.into(),
-                found: family,
-            });
+            return other_family(architecture, family);
         }
         // MNASNet and others have the tensors of an EfficientNet-Lite, and another activation.
         if family == EFFICIENTNET && !name.is_empty() && !name.contains("efficientnet_lite") {
