@@ -90,7 +90,7 @@ impl ConvMixerShape {
         patches + self.depth * block + w * self.classes
     }
 
-    /// Infers the sizes from weights under timm's names, except for image size, activation and dilations, which are 1.
+    /// Infers the sizes from weights under timm's names, except for image size and activation; dilations are read as 1.
     pub fn infer(
         weights: &Weights,
         image_size: usize,
