@@ -144,29 +144,14 @@ fn masked_crc(bytes: &[u8]) -> u32 {
     crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8)
 }
 
-/// CRC-32C (Castagnoli).
+/// CRC-32C (Castagnoli), bit by bit: records are short.
 fn crc32c(bytes: &[u8]) -> u32 {
+    // The polynomial, its bits reversed.
+    let shift = |crc: u32| crc >> 1 ^ if crc & 1 == 1 { 0x82f6_3b78 } else { 0 };
     !bytes.iter().fold(!0, |crc: u32, byte| {
-        CRC_TABLE[usize::from(crc as u8 ^ byte)] ^ crc >> 8
+        (0..8).fold(crc ^ u32::from(*byte), |crc, _| shift(crc))
     })
 }
-
-const CRC_TABLE: [u32; 256] = {
-    let mut table = [0; 256];
-    let mut i = 0;
-    while i < 256 {
-        let mut crc = i as u32;
-        let mut bit = 0;
-        while bit < 8 {
-            // The polynomial, its bits reversed.
-            crc = crc >> 1 ^ if crc & 1 == 1 { 0x82f6_3b78 } else { 0 };
-            bit += 1;
-        }
-        table[i] = crc;
-        i += 1;
-    }
-    table
-};
 
 #[cfg(test)]
 #[path = "events_tests.rs"]
