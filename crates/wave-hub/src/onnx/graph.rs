@@ -5,7 +5,7 @@
 use candle_core::Tensor;
 
 use super::VitSizes;
-use super::schema::{self, Attribute};
+use super::schema::{self, int, ints};
 use crate::proto::Message;
 use crate::{FloatType, Weights};
 
@@ -26,22 +26,11 @@ impl Graph {
         operator: &str,
         name: &str,
         inputs: &[&str],
-        attributes: &[(&str, Attribute<'_>)],
+        attributes: &[Message],
     ) -> String {
-        self.node_of(operator, name, inputs, &[name], attributes);
-        name.to_owned()
-    }
-
-    fn node_of(
-        &mut self,
-        operator: &str,
-        name: &str,
-        inputs: &[&str],
-        outputs: &[&str],
-        attributes: &[(&str, Attribute<'_>)],
-    ) {
-        let node = schema::node(operator, name, inputs, outputs, attributes);
+        let node = schema::node(operator, name, inputs, &[name], attributes);
         self.nodes.push(node);
+        name.to_owned()
     }
 }
 
@@ -63,8 +52,7 @@ pub(super) fn vit(
         };
         if float != FloatType::F32 {
             let stored = format!("{name}_{float}");
-            let to = ("to", Attribute::Int(schema::FLOAT));
-            graph.node("Cast", &name, &[&stored], &[to]);
+            graph.node("Cast", &name, &[&stored], &[int("to", schema::FLOAT)]);
             name = stored;
         }
         graph.weights.push((name, tensor));
@@ -109,22 +97,19 @@ fn constants(sizes: &VitSizes) -> Vec<Message> {
 /// x = patches W^T + bias, the class token before them, + positions.
 fn embed(g: &mut Graph, sizes: &VitSizes) -> String {
     let p = [sizes.patch as i64; 2];
-    let kernel = ("kernel_shape", Attribute::Ints(&p));
-    let strides = ("strides", Attribute::Ints(&p));
+    let squares = [ints("kernel_shape", &p), ints("strides", &p)];
     let inputs = ["images", "patch_embed.proj.weight", "patch_embed.proj.bias"];
-    let x = g.node("Conv", "patch_embed.proj", &inputs, &[kernel, strides]); // (b, d, grid, grid)
+    let x = g.node("Conv", "patch_embed.proj", &inputs, &squares); // (b, d, grid, grid)
     let x = g.node("Reshape", "patch_embed.flat", &[&x, "shape.patches"], &[]); // (b, d, n)
-    let perm = ("perm", Attribute::Ints(&[0, 2, 1]));
+    let perm = ints("perm", &[0, 2, 1]);
     let mut x = g.node("Transpose", "patch_embed", &[&x], &[perm]); // (b, n, d)
     if sizes.class_token {
-        let first = [("start", Attribute::Int(0)), ("end", Attribute::Int(1))];
+        let first = [int("start", 0), int("end", 1)];
         let batch = g.node("Shape", "batch", &["images"], &first); // (b)
-        let axis = [("axis", Attribute::Int(0))];
         let shape = [&*batch, "shape.token"];
-        let shape = g.node("Concat", "cls_token.shape", &shape, &axis);
+        let shape = g.node("Concat", "cls_token.shape", &shape, &[int("axis", 0)]);
         let token = g.node("Expand", "cls_token.batch", &["cls_token", &shape], &[]); // (b, 1, d)
-        let axis = [("axis", Attribute::Int(1))];
-        x = g.node("Concat", "tokens", &[&token, &x], &axis); // (b, n, d)
+        x = g.node("Concat", "tokens", &[&token, &x], &[int("axis", 1)]); // (b, n, d)
     }
     g.node("Add", "embedded", &[&x, "pos_embed"], &[])
 }
@@ -144,13 +129,14 @@ fn attention(g: &mut Graph, at: &str, x: &str) -> String {
     let qkv = linear(g, &format!("{at}.qkv"), x); // (b, n, 3d)
     let thirds = ["q", "k", "v"].map(|part| format!("{at}.{part}"));
     let [q, k, v] = thirds.each_ref().map(String::as_str);
-    let axis = [("axis", Attribute::Int(-1))];
-    let split = format!("{at}.split");
-    g.node_of("Split", &split, &[&qkv, "shape.thirds"], &[q, k, v], &axis);
+    let axis = [int("axis", -1)];
+    let (name, from) = (format!("{at}.split"), [&*qkv, "shape.thirds"]);
+    let split = schema::node("Split", &name, &from, &[q, k, v], &axis);
+    g.nodes.push(split);
     let mut heads = |part: &str, perm: [i64; 4]| {
         let name = format!("{part}.heads");
         let y = g.node("Reshape", &name, &[part, "shape.split_heads"], &[]); // (b, n, h, e)
-        let perm = ("perm", Attribute::Ints(&perm));
+        let perm = ints("perm", &perm);
         g.node("Transpose", &format!("{part}.first"), &[&y], &[perm])
     };
     let forward = [0, 2, 1, 3];
@@ -161,7 +147,7 @@ fn attention(g: &mut Graph, at: &str, x: &str) -> String {
     let scores = g.node("MatMul", &format!("{at}.scores"), &[&q, &k], &[]); // (b, h, n, n)
     let shares = g.node("Softmax", &format!("{at}.softmax"), &[&scores], &axis);
     let y = g.node("MatMul", &format!("{at}.mixed"), &[&shares, &v], &[]); // (b, h, n, e)
-    let perm = ("perm", Attribute::Ints(&forward));
+    let perm = ints("perm", &forward);
     let y = g.node("Transpose", &format!("{at}.back"), &[&y], &[perm]); // (b, n, h, e)
     let joined = format!("{at}.joined");
     let y = g.node("Reshape", &joined, &[&y, "shape.join_heads"], &[]); // (b, n, d)
@@ -182,25 +168,22 @@ fn mlp(g: &mut Graph, at: &str, x: &str) -> String {
 /// The class token's or the mean token's logits.
 fn head(g: &mut Graph, sizes: &VitSizes, x: &str) {
     let pooled = if sizes.class_token {
-        let axis = ("axis", Attribute::Int(1));
-        g.node("Gather", "pooled", &[x, "first"], &[axis])
+        g.node("Gather", "pooled", &[x, "first"], &[int("axis", 1)])
     } else {
-        let axes = ("axes", Attribute::Ints(&[1]));
-        let keep = ("keepdims", Attribute::Int(0));
-        g.node("ReduceMean", "pooled", &[x], &[axes, keep])
+        let over = [ints("axes", &[1]), int("keepdims", 0)];
+        g.node("ReduceMean", "pooled", &[x], &over)
     }; // (b, d)
     let z = norm(g, sizes.last_norm(), &pooled);
     let inputs = [&*z, "head.weight", "head.bias"];
-    let transposed = ("transB", Attribute::Int(1));
-    g.node_of("Gemm", "head", &inputs, &["logits"], &[transposed]);
+    let transposed = [int("transB", 1)];
+    let gemm = schema::node("Gemm", "head", &inputs, &["logits"], &transposed);
+    g.nodes.push(gemm);
 }
 
 fn norm(g: &mut Graph, at: &str, x: &str) -> String {
     let (weight, bias) = (format!("{at}.weight"), format!("{at}.bias"));
-    let axis = ("axis", Attribute::Int(-1));
-    let epsilon = ("epsilon", Attribute::Float(g.norm_eps));
-    let inputs = [x, &weight, &bias];
-    g.node("LayerNormalization", at, &inputs, &[axis, epsilon])
+    let settings = [int("axis", -1), schema::float("epsilon", g.norm_eps)];
+    g.node("LayerNormalization", at, &[x, &weight, &bias], &settings)
 }
 
 /// x W^T + bias.

@@ -9,45 +9,42 @@ const INT64: i64 = 7;
 const FLOAT16: i64 = 10;
 const BFLOAT16: i64 = 16;
 
-/// The value of a node's attribute.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Attribute<'a> {
-    Int(i64),
-    Float(f32),
-    Ints(&'a [i64]),
-}
-
 /// `NodeProto`: input 1, output 2, name 3, op_type 4, attribute 5.
 pub(super) fn node(
     operator: &str,
     name: &str,
     inputs: &[&str],
     outputs: &[&str],
-    attributes: &[(&str, Attribute<'_>)],
+    attributes: &[Message],
 ) -> Message {
-    let node = Message::new();
-    let node = inputs.iter().fold(node, |node, input| node.text(1, input));
-    let node = outputs
-        .iter()
-        .fold(node, |node, output| node.text(2, output));
-    let mut node = node.text(3, name).text(4, operator);
-    for (name, value) in attributes {
-        node = node.message(5, attribute(name, *value));
+    let mut node = Message::new();
+    for input in inputs {
+        node = node.text(1, input);
+    }
+    for output in outputs {
+        node = node.text(2, output);
+    }
+    node = node.text(3, name).text(4, operator);
+    for attribute in attributes {
+        node = node.message(5, attribute.clone());
     }
     node
 }
 
-/// `AttributeProto`: name 1, f 2, i 3, ints 8, type 20.
-fn attribute(name: &str, value: Attribute<'_>) -> Message {
-    let message = Message::new().text(1, name);
-    match value {
-        Attribute::Float(v) => message.float(2, v).int(20, 1),
-        Attribute::Int(v) => message.int(3, v).int(20, 2),
-        Attribute::Ints(v) => {
-            let message = v.iter().fold(message, |message, v| message.int(8, *v));
-            message.int(20, 7)
-        }
-    }
+// `AttributeProto`: name 1, f 2, i 3, ints 8, type 20.
+
+pub(super) fn float(name: &str, value: f32) -> Message {
+    Message::new().text(1, name).float(2, value).int(20, 1)
+}
+
+pub(super) fn int(name: &str, value: i64) -> Message {
+    Message::new().text(1, name).int(3, value).int(20, 2)
+}
+
+pub(super) fn ints(name: &str, values: &[i64]) -> Message {
+    let list = Message::new().text(1, name);
+    let list = values.iter().fold(list, |list, value| list.int(8, *value));
+    list.int(20, 7)
 }
 
 /// `ValueInfoProto` of an f32 tensor with these dimensions after the free one, which is named `batch`.
