@@ -245,18 +245,11 @@ impl Versioned for TemplateConfig {
     }
 
     fn check_weights(&self, weights: &Weights) -> Result<(), String> {
-        let mut expected = BTreeSet::new();
-        let mut add = |prefix: &str, counts| -> Result<(), String> {
-            expected.extend(check_level(self, prefix, counts, weights)?);
-            let inherited = format!("{prefix}auxiliary.");
-            let all = weights.keys().filter(|name| name.starts_with(&inherited));
-            expected.extend(all.cloned());
-            Ok(())
-        };
-        add("", &self.counts)?;
+        let mut expected = check_level(self, "", &self.counts, weights)?;
         let smaller = self.levels.len().saturating_sub(1);
         for (at, level) in self.levels[..smaller].iter().enumerate().rev() {
-            add(&format!("levels.{at}."), &level.counts)?;
+            let prefix = format!("levels.{at}.");
+            expected.extend(check_level(self, &prefix, &level.counts, weights)?);
         }
         check_names(&expected, weights)
     }
@@ -273,15 +266,17 @@ pub(crate) fn check_top1(accuracies: &[Accuracy], shapes: &[ShapeAccuracy]) -> R
 }
 
 /// Refuses tensors of a level, with names after `prefix`, that contradict the configuration. Returns the names of its
-/// templates and scalers.
+/// templates, scalers and inherited weights.
 fn check_level(
     config: &TemplateConfig,
     prefix: &str,
     counts: &BTreeMap<String, usize>,
     weights: &Weights,
-) -> Result<Vec<String>, String> {
+) -> Result<BTreeSet<String>, String> {
     let t = config.template_size;
-    let mut names = Vec::new();
+    let inherited = format!("{prefix}auxiliary.");
+    let inherited = weights.keys().filter(|name| name.starts_with(&inherited));
+    let mut names: BTreeSet<String> = inherited.cloned().collect();
     for (set, &n) in counts {
         let name = format!("{prefix}templates.{set}");
         let (shape, expected) = (shape_of(weights, &name)?, [n, t, t]);
@@ -290,7 +285,7 @@ fn check_level(
                 "tensor `{name}` has shape {shape:?}, but {CONFIG_FILE} says {expected:?}"
             ));
         }
-        names.push(name);
+        names.insert(name);
     }
     for (part, set) in &config.sets {
         let n = counts.get(set).copied().unwrap_or_default();
@@ -310,7 +305,7 @@ fn check_level(
                      cannot be interpolated"
                 ));
             }
-            names.push(name);
+            names.insert(name);
         }
     }
     Ok(names)
