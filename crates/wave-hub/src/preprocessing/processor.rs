@@ -132,17 +132,14 @@ fn of_timm(keys: &Map<String, Value>, config: &Value, file: &str) -> Result<Prep
         own.crop_offset.value = HALF_TO_EVEN.to_owned();
         let mut timms = steps.clone();
         timms.spread(timms.channels);
+        let resized = |pct: f64| (timms.size.value[0] as f64 / pct).floor();
+        // Several shares give the same number of pixels.
+        if resized(own.crop_pct.value) == resized(timms.crop_pct.value) {
+            own.crop_pct.value = timms.crop_pct.value;
+        }
         let pairs = own.described().into_iter().zip(timms.described());
         for ((name, own, keys), (_, timms, _)) in pairs {
-            let near = |a: &str, b: &str| match (a.parse::<f64>(), b.parse::<f64>()) {
-                // Several shares give the same number of pixels.
-                (Ok(a), Ok(b)) if name == "crop_pct" => {
-                    let side = steps.size.value[0] as f64;
-                    (side / a).floor() == (side / b).floor()
-                }
-                _ => a == b,
-            };
-            if !near(&own, &timms) {
+            if own != timms {
                 return Err(format!(
                     "{keys} mean {name} {own}, `pretrained_cfg` says {timms}"
                 ));
