@@ -250,9 +250,6 @@ pub(crate) fn sync_dir(dir: &Path) -> Result<(), HubError> {
 
 /// Creates `dir` and its parents, and makes each new name survive a power cut.
 fn create_dir(dir: &Path) -> Result<(), HubError> {
-    if dir.is_dir() {
-        return Ok(());
-    }
     let created: Vec<&Path> = dir
         .ancestors()
         .take_while(|ancestor| !ancestor.as_os_str().is_empty() && !ancestor.exists())

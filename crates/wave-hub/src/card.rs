@@ -1,9 +1,9 @@
 //! Model cards: the `README.md` of an artefact, with the YAML head that hubs read.
 
-use std::io::Read;
 use std::path::Path;
 
 use crate::directory::{CARD_FILE, CONFIG_FILE};
+use crate::files::read_start;
 
 mod sections;
 
@@ -85,9 +85,8 @@ pub fn stated_license(dir: &Path) -> Option<String> {
 /// The licence that the card of a directory names in its YAML head; `None` where there is no card, or
 /// it names none or `unknown`.
 fn card_license(dir: &Path) -> Option<String> {
-    let file = std::fs::File::open(dir.join(CARD_FILE)).ok()?;
-    let mut text = String::new();
-    file.take(MOST_READ).read_to_string(&mut text).ok()?;
+    let text = read_start(&dir.join(CARD_FILE), MOST_READ).ok()?;
+    let text = String::from_utf8(text).ok()?;
     let (head, _) = split(&text)?;
     let mut lines = head.lines();
     let value = lines.find_map(|line| line.strip_prefix("license:"))?;
