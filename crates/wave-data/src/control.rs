@@ -4,12 +4,12 @@
 //! They test the transfer of an initialisation from one kind of images to another: rotated by 90 degrees,
 //! with dark and light exchanged, or with all pixels permuted, so that no neighbourhood is left.
 
-use crate::{DataError, Dataset, RawImage, Source};
-use image::metadata::Orientation;
-use rand::SeedableRng;
-use rand::seq::SliceRandom;
-use rand_chacha::ChaCha8Rng;
 use std::sync::Arc;
+
+use image::metadata::Orientation;
+
+use crate::source::permutation;
+use crate::{DataError, Dataset, RawImage, Source};
 
 /// The prefixes of controls, before a colon.
 pub const CONTROLS: [&str; 3] = ["inverted", "rotated", "shuffled"];
@@ -74,9 +74,7 @@ fn order(spec: &str, source: &dyn Source) -> Result<Vec<u32>, DataError> {
              size; use data that is, such as shuffled:fashion-mnist, or use rotated: or inverted:"
         )));
     };
-    let mut order: Vec<u32> = (0..(height * width) as u32).collect();
-    order.shuffle(&mut ChaCha8Rng::seed_from_u64(SEED));
-    Ok(order)
+    Ok(permutation(0..(height * width) as u32, SEED, 0))
 }
 
 impl Change {
