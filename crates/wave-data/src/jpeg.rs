@@ -40,15 +40,11 @@ impl Frame {
         let mut orientation = Orientation::NoTransforms;
         let mut at = 2;
         loop {
-            let marker = loop {
-                // Any number of 0xFF may stand before a marker.
-                match (bytes.get(at), bytes.get(at + 1)) {
-                    (Some(0xFF), Some(0xFF)) => at += 1,
-                    (Some(0xFF), Some(&marker)) if marker != 0 => break marker,
-                    (Some(_), Some(_)) => at += 1, // garbage between segments, as libjpeg allows
-                    _ => return Err(cut()),
-                }
-            };
+            // Any number of 0xFF may stand before a marker, and garbage, as libjpeg allows.
+            let is_marker = |pair: &[u8]| pair[0] == 0xFF && !matches!(pair[1], 0 | 0xFF);
+            let before = bytes[at..].windows(2).position(is_marker);
+            at += before.ok_or_else(cut)?;
+            let marker = bytes[at + 1];
             at += 2;
             if matches!(marker, 0x01 | 0xD0..=0xD8) {
                 continue; // no content
@@ -96,16 +92,14 @@ impl Frame {
                 _ => {}
             }
         }
-        let frame = frame.ok_or("not a readable image: the JPEG file has no frame")?;
+        let mut frame = frame.ok_or("not a readable image: the JPEG file has no frame")?;
+        frame.orientation = orientation;
         // Decoders fill in the missing part of a truncated file.
         let scans = &bytes[at..];
         if !scans.windows(2).rev().any(|pair| pair == [0xFF, 0xD9]) {
             return Err(cut());
         }
-        Ok(Some(Frame {
-            orientation,
-            ..frame
-        }))
+        Ok(Some(frame))
     }
 }
 
