@@ -7,7 +7,7 @@ use rand_chacha::ChaCha8Rng;
 
 use crate::augment::Showing;
 use crate::broken::{BrokenImage, BrokenImages};
-use crate::pipeline::{Pipeline, Variation, check_batch, first_showings};
+use crate::pipeline::{Pipeline, Variation, first_showings};
 use crate::prefetch::prefetch;
 use crate::source::permutation;
 use crate::{Augment, Batch, DataError, Source, Transform};
@@ -57,9 +57,7 @@ impl Loader {
         views: Option<u32>,
         seed: u64,
     ) -> Result<Loader, DataError> {
-        let pipeline = Pipeline::new(source, transform)?;
-        pipeline.check(&indices)?;
-        check_batch(batch)?;
+        let pipeline = Pipeline::new(source, transform, &indices, batch)?;
         if indices.len() < batch {
             return Err(DataError::Settings(format!(
                 "{} training images are fewer than one batch of {batch}: use a smaller batch or \

@@ -43,16 +43,28 @@ pub(crate) struct Pipeline {
 }
 
 impl Pipeline {
-    pub(crate) fn new(source: Arc<dyn Source>, transform: Transform) -> Result<Self, DataError> {
+    /// For batches of `batch` of the images `indices`.
+    pub(crate) fn new(
+        source: Arc<dyn Source>,
+        transform: Transform,
+        indices: &[u32],
+        batch: usize,
+    ) -> Result<Self, DataError> {
         let normaliser = Normaliser::new(&transform)?;
         let native = source.native_size();
         let heavy = !native.is_some_and(|size| transform.keeps(size));
-        Ok(Self {
+        let pipeline = Self {
             source,
             transform,
             normaliser,
             heavy,
-        })
+        };
+        pipeline.check(indices)?;
+        if batch == 0 {
+            let problem = "a batch of 0 images: expected at least 1".to_owned();
+            return Err(DataError::Settings(problem));
+        }
+        Ok(pipeline)
     }
 
     pub(crate) fn check(&self, indices: &[u32]) -> Result<(), DataError> {
@@ -236,11 +248,7 @@ pub fn evaluation_batches(
 ) -> impl Iterator<Item = Result<Batch, DataError>> + use<> {
     let indices = indices.to_vec();
     let broken = broken.clone();
-    let pipeline = Pipeline::new(source.clone(), transform.clone()).and_then(|pipeline| {
-        check_batch(batch)?;
-        pipeline.check(&indices)?;
-        Ok(pipeline)
-    });
+    let pipeline = Pipeline::new(source.clone(), transform.clone(), &indices, batch);
     let plain = Variation {
         augment: &Augment::NONE,
         seed: 0,
@@ -261,12 +269,4 @@ pub fn evaluation_batches(
     let batches = wrong.into_iter().chain(batches);
     let is_empty = |batch: &Result<Batch, DataError>| batch.as_ref().is_ok_and(|b| b.size == 0);
     batches.filter(move |batch| !is_empty(batch))
-}
-
-pub(crate) fn check_batch(batch: usize) -> Result<(), DataError> {
-    if batch == 0 {
-        let problem = "a batch of 0 images: expected at least 1".to_owned();
-        return Err(DataError::Settings(problem));
-    }
-    Ok(())
 }
