@@ -24,9 +24,6 @@ const KEYS: [Option<&str>; 5] = [
 ];
 
 /// True if a file begins as a zip archive and not as safetensors, whose header opens at byte 8.
-///
-/// # Errors
-/// If the file cannot be read.
 pub(crate) fn is_archive(path: &Path) -> Result<bool, HubError> {
     let start = read_start(path, 9)?;
     Ok(start.starts_with(b"PK\x03\x04") && start.get(8) != Some(&b'{'))
@@ -34,9 +31,6 @@ pub(crate) fn is_archive(path: &Path) -> Result<bool, HubError> {
 
 /// The tensors of a state dict, or of a checkpoint that holds one; the prefix `module.`, which training on several
 /// devices adds to each name, is removed.
-///
-/// # Errors
-/// [`HubError::Malformed`] when the file is not such an archive, holds no tensors or one of another element type.
 pub(crate) fn read(path: &Path) -> Result<Weights, HubError> {
     let about = fs::metadata(path).map_err(HubError::io("read", path))?;
     let damaged = || Err("it is damaged".to_owned());
