@@ -380,28 +380,25 @@ fn labels(rows: &[(usize, &str)], classes: &[String]) -> Result<Vec<u32>, String
     let Some(first) = rows.iter().find(|(_, class)| !by_name.contains_key(*class)) else {
         return Ok(rows.iter().map(|(_, class)| by_name[*class]).collect());
     };
+    let wrong = |(line, class): &(usize, &str), problem: String| {
+        format!("line {line}: `{class}` is {problem}")
+    };
+    let hint = "write the folder's name in every line";
     // Among folders `1` and `2`, a `1` may be meant as the name or, counted from 0, as the second.
     let numbers: Option<Vec<u32>> = classes.iter().map(|class| class.parse().ok()).collect();
-    let are_numbers = numbers.is_some_and(|all| all.into_iter().ne(0..classes.len() as u32));
-    let labels: Option<Vec<u32>> = rows.iter().map(|(_, class)| by_number(class)).collect();
-    if let Some(labels) = labels.filter(|_| !are_numbers) {
-        return Ok(labels);
+    if numbers.is_some_and(|all| all.into_iter().ne(0..classes.len() as u32)) {
+        let problem = "not a training folder's name, and the folders are numbers themselves";
+        return Err(wrong(first, format!("{problem}; {hint}")));
     }
     let is_unknown = |class: &str| !by_name.contains_key(class) && by_number(class).is_none();
-    let unknown = rows.iter().find(|(_, class)| is_unknown(class));
-    let (line, class) = unknown.filter(|_| !are_numbers).unwrap_or(first);
-    let last = classes.len().saturating_sub(1);
-    let hint = "write the folder's name in every line";
-    let problem = match unknown {
-        _ if are_numbers => {
-            format!("not a training folder's name, and the folders are numbers themselves; {hint}")
-        }
-        Some(_) => {
-            format!("not a class; expected a training folder's name or a number from 0 to {last}")
-        }
-        None => format!("a number, but other lines have names; {hint}"),
-    };
-    Err(format!("line {line}: `{class}` is {problem}"))
+    if let Some(unknown) = rows.iter().find(|(_, class)| is_unknown(class)) {
+        let last = classes.len().saturating_sub(1);
+        let expected = format!("a training folder's name or a number from 0 to {last}");
+        return Err(wrong(unknown, format!("not a class; expected {expected}")));
+    }
+    let labels: Option<Vec<u32>> = rows.iter().map(|(_, class)| by_number(class)).collect();
+    let mixed = format!("a number, but other lines have names; {hint}");
+    labels.ok_or_else(|| wrong(first, mixed))
 }
 
 fn file_name(path: &str) -> &str {
