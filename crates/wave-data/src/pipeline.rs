@@ -38,8 +38,6 @@ pub(crate) struct Pipeline {
     source: Arc<dyn Source>,
     pub(crate) transform: Transform,
     normaliser: Normaliser,
-    /// True if images take so long to prepare that several threads share a batch.
-    heavy: bool,
 }
 
 impl Pipeline {
@@ -51,13 +49,10 @@ impl Pipeline {
         batch: usize,
     ) -> Result<Self, DataError> {
         let normaliser = Normaliser::new(&transform)?;
-        let native = source.native_size();
-        let heavy = !native.is_some_and(|size| transform.keeps(size));
         let pipeline = Self {
             source,
             transform,
             normaliser,
-            heavy,
         };
         pipeline.check(indices)?;
         if batch == 0 {
@@ -85,9 +80,11 @@ impl Pipeline {
         let one = |(&showing, out): (&Showing, &mut [f32])| self.input(showing, variation, out);
         let len = self.transform.len();
         let mut images = vec![0.0; showings.len() * len]; // (b, c, h, w)
-        let augment = variation.augment;
+        let (augment, native) = (variation.augment, self.source.native_size());
         let varied = augment.rand_augment.is_some() || augment.resized_crop.is_some();
-        let outcomes: Vec<Result<(), DataError>> = if self.heavy || varied {
+        let ready = native.is_some_and(|size| self.transform.keeps(size));
+        // Several threads share a batch if its images take long to prepare.
+        let outcomes: Vec<Result<(), DataError>> = if varied || !ready {
             let parts = showings.par_iter().zip(images.par_chunks_exact_mut(len));
             parts.map(one).collect()
         } else {
