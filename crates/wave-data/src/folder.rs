@@ -56,10 +56,10 @@ fn open_splits(dir: &Path, name: String, test_dir: Option<PathBuf>) -> Result<Da
             return Err(no_folder(test_dir));
         }
     }
+    let found = listing::entries(dir)?;
     if test.is_none() && train.as_ref().is_some_and(labelled) {
-        let folders = listing::entries(dir)?.folders;
         let other = |name: &&String| is_part(name) && !["train", "test"].contains(&name.as_str());
-        if let Some(other) = folders.iter().find(other) {
+        if let Some(other) = found.folders.iter().find(other) {
             let problem = format!(
                 "has folders `train` and `{other}`, but neither `val` nor `test`; name the folder \
                  of test images `val`"
@@ -67,9 +67,14 @@ fn open_splits(dir: &Path, name: String, test_dir: Option<PathBuf>) -> Result<Da
             return Err(DataError::content(dir, problem));
         }
     }
-    let tables = [&train, &test].map(|part| part.as_ref()?.table.clone());
+    // Files and folders other than the splits and the label tables that are read.
+    let tables = [&train, &test].into_iter().flatten();
+    let tables = tables.filter_map(|part| part.table.as_ref()?.strip_prefix(dir).ok()?.to_str());
+    let mut beside = found.strays(dir, &tables.collect::<Vec<_>>());
+    let others = found.folders.iter().chain(&found.images);
+    beside.add(dir, others.filter(|name| !read.contains(&&dir.join(name))));
     let mut dataset = dataset(name, train, test);
-    dataset.passed_over.append(&beside(dir, &read, &tables)?);
+    dataset.passed_over.append(&beside);
     Ok(dataset)
 }
 
@@ -204,21 +209,6 @@ fn tabled(
         true => Err(DataError::content(dir, "holds no image")),
         false => Ok(images),
     }
-}
-
-/// Files and folders in `dir` other than the splits and the label tables that are read.
-fn beside(
-    dir: &Path,
-    read: &[&PathBuf],
-    tables: &[Option<PathBuf>],
-) -> Result<PassedOver, DataError> {
-    let tables = tables.iter().flatten();
-    let tables = tables.filter_map(|table| table.strip_prefix(dir).ok()?.to_str());
-    let found = listing::entries(dir)?;
-    let mut passed_over = found.strays(dir, &tables.collect::<Vec<_>>());
-    let others = found.folders.iter().chain(&found.images);
-    passed_over.add(dir, others.filter(|name| !read.contains(&&dir.join(name))));
-    Ok(passed_over)
 }
 
 fn same_classes(train: (&[String], &Path), test: (&[String], &Path)) -> Result<(), DataError> {
