@@ -23,8 +23,6 @@ type Order = (u64, Arc<[u32]>);
 pub struct Loader {
     pipeline: Arc<Pipeline>,
     augment: Augment,
-    /// The augmentation of a view that is shown for the first time.
-    first: Augment,
     indices: Arc<[u32]>,
     batch: usize,
     views: Option<u32>,
@@ -80,7 +78,6 @@ impl Loader {
         }
         Ok(Self {
             pipeline: Arc::new(pipeline),
-            first: augment.at_first(views),
             augment,
             batch,
             views,
@@ -206,11 +203,12 @@ impl Loader {
     }
 
     fn assemble(&self, showings: &[Showing], view: u32, round: u32) -> Result<Batch, DataError> {
+        let augment = match round {
+            0 => &self.augment.at_first(self.views),
+            _ => &self.augment,
+        };
         let variation = Variation {
-            augment: match round {
-                0 => &self.first,
-                _ => &self.augment,
-            },
+            augment,
             seed: match self.views {
                 Some(_) => self.view_seed,
                 None => self.seed,
