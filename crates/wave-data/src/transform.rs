@@ -67,10 +67,7 @@ impl CropMode {
         let [w, h] = size;
         match self {
             // torchvision: int(side * longer / shorter)
-            CropMode::Center => size.map(|x| {
-                let long = u128::from(side) * x as u128 / w.min(h) as u128;
-                u64::try_from(long).unwrap_or(u64::MAX)
-            }),
+            CropMode::Center => size.map(|x| side * x as u64 / w.min(h) as u64),
             CropMode::Squash => [side; 2],
             CropMode::Border => {
                 let ratio = w.max(h) as f64 / side as f64;
