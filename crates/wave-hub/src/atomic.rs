@@ -250,10 +250,8 @@ pub(crate) fn sync_dir(dir: &Path) -> Result<(), HubError> {
 
 /// Creates `dir` and its parents, and makes each new name survive a power cut.
 fn create_dir(dir: &Path) -> Result<(), HubError> {
-    let created: Vec<&Path> = dir
-        .ancestors()
-        .take_while(|ancestor| !ancestor.as_os_str().is_empty() && !ancestor.exists())
-        .collect();
+    let is_new = |dir: &&Path| !dir.as_os_str().is_empty() && !dir.exists();
+    let created: Vec<&Path> = dir.ancestors().take_while(is_new).collect();
     fs::create_dir_all(dir).map_err(HubError::io("create the directory", dir))?;
     for new in created {
         sync_dir(parent_of(new))?;

@@ -252,10 +252,8 @@ fn nest(config: &mut Value) -> Result<(), String> {
         }
     };
     // timm writes the names of a model that it has read there alone, and keeps them where it replaces the classifier.
-    let classes = config
-        .get("num_classes")
-        .and_then(Value::as_u64)
-        .unwrap_or(0);
+    let classes = config.get("num_classes").and_then(Value::as_u64);
+    let classes = classes.unwrap_or(0);
     let fits = |names: &&Value| match names {
         Value::Array(names) => names.len() as u64 == classes,
         Value::Object(names) => {

@@ -67,10 +67,8 @@ pub fn read_table(path: &Path) -> Result<(Weights, BTreeMap<String, String>), Hu
 }
 
 fn canonical(metadata: &BTreeMap<String, String>) -> String {
-    metadata
-        .iter()
-        .map(|(key, value)| format!("{key:?}:{value:?}\n"))
-        .collect()
+    let line = |(key, value): (&String, &String)| format!("{key:?}:{value:?}\n");
+    metadata.iter().map(line).collect()
 }
 
 #[cfg(test)]

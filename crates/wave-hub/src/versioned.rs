@@ -83,10 +83,8 @@ pub(crate) fn write<C: Versioned>(
 
 /// Called before the rest of the file is used: other versions may have another format.
 fn check_version(path: &Path, version: Option<&Value>) -> Result<(), HubError> {
-    let remedy = match version
-        .and_then(Value::as_u64)
-        .cmp(&Some(u64::from(FORMAT_VERSION)))
-    {
+    let number = version.and_then(Value::as_u64);
+    let remedy = match number.cmp(&Some(u64::from(FORMAT_VERSION))) {
         Ordering::Equal => return Ok(()),
         Ordering::Greater => "use the version of wave that wrote it, or a newer one",
         Ordering::Less => "make it again",

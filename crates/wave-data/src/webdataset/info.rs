@@ -20,11 +20,10 @@ pub(super) const TRAIN: &str = "train";
 
 /// The content of `_info.json`, as timm reads it.
 #[derive(Default, Deserialize)]
+#[serde(default)]
 pub(crate) struct Info {
-    #[serde(default)]
     splits: BTreeMap<String, Split>,
     /// Empty if not given.
-    #[serde(default)]
     pub(super) class_names: Vec<String>,
 }
 
