@@ -51,7 +51,7 @@ pub(crate) fn find(part: &Path) -> Result<Option<Table>, DataError> {
     let files = label_files(part).unwrap_or_default();
     match files.into_iter().find(|file| file.is_file()) {
         None => metadata(part),
-        Some(file) => Table::read(&file, part).map(Some),
+        Some(file) => Table::read(&file, part),
     }
 }
 
@@ -62,11 +62,10 @@ pub(crate) fn metadata(part: &Path) -> Result<Option<Table>, DataError> {
     let above = part.parent().filter(|_| is_part(&name));
     let places = [Some(part), above].into_iter().flatten();
     for file in places.flat_map(|dir| METADATA.map(|file| dir.join(file))) {
-        if file.is_file() {
-            let table = Table::read(&file, part)?;
-            if table.labelled {
-                return Ok(Some(table));
-            }
+        if file.is_file()
+            && let Some(table) = Table::read(&file, part)?
+        {
+            return Ok(Some(table));
         }
     }
     Ok(None)
@@ -143,12 +142,11 @@ pub(crate) struct Table {
     part: String,
     /// Looked up several times for each image, in no order.
     rows: HashMap<String, Vec<(usize, String)>>,
-    /// True if metadata have a class column.
-    labelled: bool,
 }
 
 impl Table {
-    fn read(file: &Path, part: &Path) -> Result<Table, DataError> {
+    /// The table in a file; `None` if it is metadata without classes.
+    fn read(file: &Path, part: &Path) -> Result<Option<Table>, DataError> {
         let bytes = read_whole(file, MAX_BYTES, DataError::open(file))?;
         let wrong = |problem| DataError::content(file, problem);
         if bytes.starts_with(&[0xFF, 0xFE]) || bytes.starts_with(&[0xFE, 0xFF]) {
@@ -170,14 +168,15 @@ impl Table {
             part: name.into_owned(),
             ..Table::default()
         };
-        let filled = match file.extension().is_some_and(|e| e == "jsonl") {
+        let labelled = match file.extension().is_some_and(|e| e == "jsonl") {
             true => table.fill_from_json(text),
             false => table.fill_from_text(text, is_metadata(file)),
         };
-        filled.map(|()| table).map_err(wrong)
+        Ok(labelled.map_err(wrong)?.then_some(table))
     }
 
-    fn fill_from_json(&mut self, text: &str) -> Result<(), String> {
+    /// Adds the lines of a text; false if they have no classes.
+    fn fill_from_json(&mut self, text: &str) -> Result<bool, String> {
         let lines = (1..).zip(text.lines());
         let mut lines = lines.filter(|(_, text)| !text.trim().is_empty()).peekable();
         let first = lines.peek().map_or(1, |(line, _)| *line);
@@ -210,11 +209,10 @@ impl Table {
                 Some(other) => self.push(line, file, &other.to_string()),
             }
         }
-        self.labelled = known.ok_or("is empty; expected a line for each image")?;
-        Ok(())
+        known.ok_or_else(|| "is empty; expected a line for each image".to_owned())
     }
 
-    fn fill_from_text(&mut self, text: &str, is_metadata: bool) -> Result<(), String> {
+    fn fill_from_text(&mut self, text: &str, is_metadata: bool) -> Result<bool, String> {
         let first = text.lines().find(|line| !line.trim().is_empty());
         let mut separator = first.and_then(first_separator);
         let mut rows = records(text, separator);
@@ -225,9 +223,8 @@ impl Table {
         let header: Vec<&str> = header.iter().map(String::as_str).collect();
         if is_metadata {
             let labelled = is_labelled(&header);
-            self.labelled = labelled.map_err(|problem| format!("line {line}: {problem}"))?;
-            if !self.labelled {
-                return Ok(());
+            if !labelled.map_err(|problem| format!("line {line}: {problem}"))? {
+                return Ok(false);
             }
         }
         let example = records(text, separator).nth(1);
@@ -270,7 +267,7 @@ impl Table {
             };
             self.push(line, file, class);
         }
-        Ok(())
+        Ok(true)
     }
 
     fn push(&mut self, line: usize, file: &str, class: &str) {

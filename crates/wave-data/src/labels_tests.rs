@@ -9,7 +9,7 @@ fn labels(text: &str) -> Result<Vec<u32>, DataError> {
     let file = dir.path().join("val.csv");
     std::fs::write(&file, text).unwrap();
     let part = dir.path().join("val");
-    let mut table = Table::read(&file, &part)?;
+    let mut table = Table::read(&file, &part)?.unwrap();
     let (_, labels) = read(&mut table, &part, &names, Some(classes.to_vec()))?;
     Ok(labels)
 }
@@ -90,7 +90,7 @@ fn in_val(images: &[&str], classes: &[&str], text: &[u8]) -> Result<Vec<u32>, Da
     let (file, part) = (dir.path().join("val.txt"), dir.path().join("val"));
     std::fs::write(&file, text).unwrap();
     let owned = |names: &[&str]| -> Vec<String> { names.iter().map(|n| (*n).to_owned()).collect() };
-    let mut table = Table::read(&file, &part)?;
+    let mut table = Table::read(&file, &part)?.unwrap();
     let (_, labels) = read(&mut table, &part, &owned(images), Some(owned(classes)))?;
     Ok(labels)
 }
