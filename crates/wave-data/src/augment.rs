@@ -100,8 +100,7 @@ impl Augment {
         rng
     }
 
-    /// The placement of an image in view `view`, when the view was shown `round` times before: a function of
-    /// these and the seed alone.
+    /// The placement of an image in a view that was shown `round` times before.
     pub(crate) fn place(&self, seed: u64, view: u32, showing: Showing, round: u32) -> Placement {
         let (index, repeat) = showing;
         let mut state = hash(seed ^ hash(u64::from(view) << 32 | u64::from(index)));

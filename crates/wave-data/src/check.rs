@@ -15,8 +15,7 @@ pub struct Report {
     pub broken: Vec<BrokenImage>,
 }
 
-/// Counts the images of each class and decodes every image, in parallel. Memory is bounded by one
-/// image per thread.
+/// Counts the images of each class and decodes all images in parallel, with one per thread in memory.
 pub fn check(source: &dyn Source, class_names: &[String]) -> Report {
     let mut counts = vec![0; class_names.len()];
     let mut unlabelled = 0;

@@ -11,12 +11,10 @@ use crate::{DataError, RawImage, jpeg};
 /// Files are not read beyond this size.
 pub(crate) const MAX_FILE_BYTES: u64 = 256 << 20;
 
-/// Maximum bytes of a file's colour profiles and texts: they are not used, and small files may hold
-/// large ones, compressed.
+/// Maximum bytes of a file's unused colour profiles and texts: small files may hold large ones, compressed.
 const MAX_AROUND: u64 = 16 << 20;
 
-/// Decodes a JPEG, PNG, WebP, GIF, BMP, TIFF or PNM file, recognised by its content; of several images
-/// in it, the first.
+/// Decodes the first image of a JPEG, PNG, WebP, GIF, BMP, TIFF or PNM file, recognised by its content.
 ///
 /// Grey stays grey; everything else becomes RGB: palettes are looked up, CMYK is converted as in Pillow,
 /// transparency is dropped (as `convert("RGB")` does), and 16-bit samples keep their high byte (Pillow
@@ -24,9 +22,8 @@ const MAX_AROUND: u64 = 16 << 20;
 /// colour profiles are not.
 ///
 /// # Errors
-/// When the bytes are not such an image, are damaged or truncated, or declare more than 178,956,970
-/// pixels or one gigabyte of samples (checked before decoding). The message begins with
-/// `path_for_errors`.
+/// When the bytes are not such an image, are damaged or truncated, or declare more than 178,956,970 pixels or one
+/// gigabyte of samples (checked before decoding). The message begins with `path_for_errors`.
 pub fn decode(bytes: &[u8], path_for_errors: &str) -> Result<RawImage, DataError> {
     decode_content(bytes).map_err(|problem| DataError::content(path_for_errors, problem))
 }

@@ -6,8 +6,7 @@ use std::path::{Path, PathBuf};
 /// Errors of data sets. Every message states the found and the expected value.
 #[derive(Debug, thiserror::Error)]
 pub enum DataError {
-    /// A directory is not laid out as a data set, or a file's content is malformed: truncated, of another
-    /// format, contradicting its header.
+    /// A directory is no data set, or a file is malformed: truncated, of another format, contradicting its header.
     #[error("{path}: {problem}")]
     Content {
         /// The file or directory at fault.
@@ -69,8 +68,7 @@ impl DataError {
         }
     }
 
-    /// True if the request was wrong (the spec, the layout, a file's content, a setting), false if
-    /// a valid request failed at run time.
+    /// True if the request was wrong (spec, layout, content, setting), false if a valid one failed at run time.
     pub fn is_request(&self) -> bool {
         match self {
             Self::Content { .. } | Self::Settings(_) => true,

@@ -133,8 +133,7 @@ fn walked(dir: &Path) -> Result<Option<Folder>, DataError> {
     Ok((!folder.is_empty()).then_some(folder))
 }
 
-/// The labelled images of a split of a data set, if it has class folders or a table; a test split takes
-/// the classes of the training split.
+/// The labelled images of a split, if it has class folders or a table; a test split has the training split's classes.
 fn part(dir: &Path, train: Option<(&Folder, &Path)>) -> Result<Option<Folder>, DataError> {
     let found = listing::entries(dir)?;
     let table = match (&found.folders[..], train) {

@@ -487,8 +487,7 @@ fn is_labelled(columns: &[&str]) -> Result<bool, String> {
     }
 }
 
-/// The first of several candidates whose value names an image file, else the first: an `id` may be that of a file,
-/// or only number the rows.
+/// The first candidate whose value names an image file, else the first: an `id` may also only number the rows.
 fn likeliest_file<'a, T>(mut candidates: impl Iterator<Item = (T, &'a str)> + Clone) -> Option<T> {
     let is_named = |(_, value): &(T, &str)| is_image(Path::new(value.trim()));
     let named = candidates.clone().find(is_named);

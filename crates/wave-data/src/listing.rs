@@ -101,8 +101,7 @@ fn walk_into(
     Ok(())
 }
 
-/// The image files in `dir` and the folders below it, sorted, without hidden ones. Links to folders are
-/// followed.
+/// The image files in `dir` and below, sorted, without hidden ones. Links to folders are followed.
 ///
 /// # Errors
 /// When a folder cannot be read.

@@ -133,8 +133,7 @@ impl Loader {
         self.batch
     }
 
-    /// The same images in the same order; if views repeat, with the augmentations of another seed
-    /// than 0.
+    /// The same images in the same order; if views repeat, with the augmentations of this seed instead of 0.
     pub fn with_view_seed(mut self, seed: u64) -> Loader {
         self.view_seed = seed;
         self
@@ -145,8 +144,7 @@ impl Loader {
         self.broken.list()
     }
 
-    /// Batches in an epoch, at least 1. Images after the last whole batch are dropped; the next epoch's
-    /// shuffle drops others.
+    /// Batches in an epoch, at least 1. Images after the last whole batch are dropped, others in each epoch.
     pub fn steps_per_epoch(&self) -> usize {
         self.indices.len() / self.batch
     }

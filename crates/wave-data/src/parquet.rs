@@ -123,9 +123,8 @@ impl Source for Tables {
     }
 }
 
-/// A file that may be damaged: reading beyond its end, or asking for more than it holds, is an error. The
-/// parquet reader would allocate the size stated in a header, and skip a declared list element by
-/// element, even past the end of the file.
+/// A file that may be damaged: reading beyond its end is an error. The parquet reader would allocate any stated size,
+/// and skip a declared list element by element, even past the end of the file.
 struct Sound {
     file: File,
     len: u64,

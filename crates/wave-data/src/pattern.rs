@@ -22,8 +22,7 @@ pub(crate) fn split(spec: &str) -> (&str, Option<&str>) {
     (spec, None)
 }
 
-/// The files that a pattern names, in order: braces as in a shell (every file must exist), `*` in
-/// a file's name (any that exist).
+/// The files of a pattern, in order: braces as in a shell (all must exist), `*` in a file's name (any that exist).
 pub(crate) fn expand(pattern: &str) -> Result<Vec<PathBuf>, DataError> {
     let mut files = Vec::new();
     for name in braces(pattern)? {
@@ -115,8 +114,7 @@ fn matches_star(text: &str, pattern: &str) -> bool {
     true
 }
 
-/// True if a file's name says that it holds test images: one of its words is `val`, `valid`,
-/// `validation` or `test`, and none is `train`.
+/// True if one of the words of a file's name is `val`, `valid`, `validation` or `test`, and none is `train`.
 pub(crate) fn is_test(file: &Path) -> bool {
     let name = file.file_name().unwrap_or_default().to_string_lossy();
     let words = name.split(|c: char| !c.is_ascii_alphabetic());

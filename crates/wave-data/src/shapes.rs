@@ -24,8 +24,7 @@ const CLASSES: [&str; 8] = [
     "disc", "ring", "square", "frame", "triangle", "cross", "star", "stripes",
 ];
 
-/// Renders the whole data set: 6,000 training and 1,000 test images of 28 x 28 pixels, the classes in
-/// turn.
+/// Renders 6,000 training and 1,000 test images of 28 x 28 pixels, the classes in turn.
 pub(crate) fn open() -> Dataset {
     let part = |first, n| {
         let pixels = (0..n)

@@ -53,8 +53,7 @@ pub trait Source: Send + Sync {
         Ok(None)
     }
 
-    /// The size in bytes of the file of image `i`, where images are files and it is known without
-    /// reading them.
+    /// The size in bytes of the file of image `i`, where it is known without reading the file.
     fn file_size(&self, _i: usize) -> Option<u64> {
         None
     }
@@ -127,8 +126,7 @@ pub struct Dataset {
     pub train: Arc<dyn Source>,
     /// The test images; an image folder's are in `val/`.
     pub test: Arc<dyn Source>,
-    /// True if the data set does not say which of its images are for testing, as in a directory of class
-    /// folders alone.
+    /// True if the data set names no images for testing, like a directory of class folders alone.
     pub unsplit: bool,
     /// Files and folders among the images of both splits that are not read.
     pub passed_over: PassedOver,
@@ -250,8 +248,7 @@ pub(crate) fn numbered(highest: u32) -> Vec<String> {
     (0..=highest).map(|k| k.to_string()).collect()
 }
 
-/// The names of the classes up to the label `highest`: the `given` ones, or numbers if there are none. `by` says
-/// in an error who gave them.
+/// The `given` names of classes, or numbers up to the label `highest` if there are none. An error says `by` whom.
 pub(crate) fn named(given: Vec<String>, highest: u32, by: &str) -> Result<Vec<String>, String> {
     match given.len() {
         0 => Ok(numbered(highest)),
@@ -266,8 +263,7 @@ pub(crate) fn no_image(i: usize, len: usize) -> DataError {
     DataError::Settings(format!("image {i} does not exist: the source has {len}"))
 }
 
-/// Opens a regular file. Opening a pipe would block until something writes to it, and a device may never
-/// end.
+/// Opens a regular file: a pipe would block until something writes to it, and a device may never end.
 pub(crate) fn open_file(path: &Path) -> io::Result<File> {
     let about = std::fs::metadata(path)?;
     if !about.is_file() && !about.is_dir() {

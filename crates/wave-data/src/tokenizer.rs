@@ -122,8 +122,7 @@ impl Tokenizer {
     }
 }
 
-/// Checks limits on a file that the library does not check: bounded depth, and tables that are as long
-/// as they declare. Returns the normalizer.
+/// The normalizer of a file within limits that the library does not check: its depth, and the lengths of tables.
 fn look_over(json: &[u8]) -> Result<Value, String> {
     let mut whole: Value = serde_json::from_slice(json).map_err(|error| error.to_string())?;
     // Each with its nesting depth in brackets and braces.
@@ -145,8 +144,7 @@ fn look_over(json: &[u8]) -> Result<Value, String> {
     Ok(normalizer.unwrap_or_default())
 }
 
-/// A table in base 64: the length of its trie in four bytes, the trie, texts. The library allocates the
-/// stated length.
+/// A table in base 64: the length of its trie in four bytes, the trie, texts. The library allocates that length.
 fn check_charsmap(table: &str) -> Result<(), String> {
     let start = table.get(..8).map(|start| BASE64_STANDARD.decode(start));
     let start = start.and_then(Result::ok).unwrap_or_default();

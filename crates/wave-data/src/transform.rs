@@ -101,8 +101,7 @@ impl Transform {
 
     /// The network input of one image in evaluation: (channels, image_size, image_size).
     ///
-    /// A grey image of the input's own size, with `crop_pct` 1 and one channel, passes through
-    /// exactly.
+    /// A grey image of the input's size, with `crop_pct` 1 and one channel, passes through exactly.
     ///
     /// # Errors
     /// When the settings are out of range or the image's fields contradict each other.
@@ -157,8 +156,7 @@ impl Transform {
 
     /// The shorter side before the crop, as Python's `floor(image_size / crop_pct)`.
     fn resized_side(&self) -> u64 {
-        // The intended decimal number: in 32 bits 0.8 is a little more, and 224 / 0.8 would
-        // come out as 279.
+        // The intended decimal number: in 32 bits 0.8 is a little more, which would make 279 of 224 / 0.8.
         let crop_pct = (f64::from(self.crop_pct) * 1e6).round() / 1e6;
         (self.image_size as f64 / crop_pct).floor() as u64
     }
@@ -189,8 +187,7 @@ impl Transform {
         Ok(Cow::Owned(self.bordered(&shown, wide, high, c)))
     }
 
-    /// The taps of the `image_size` central pixels, or of all if there are fewer, along an axis whose `size`
-    /// pixels are resized to `resized`.
+    /// The taps of the central pixels, at most `image_size`, along an axis of `size` pixels resized to `resized`.
     fn window(&self, size: usize, resized: u64) -> Vec<Taps> {
         let crop = self.image_size;
         let shown = usize::try_from(resized).map_or(crop, |resized| crop.min(resized));
@@ -280,8 +277,7 @@ impl Normaliser {
         })
     }
 
-    /// Places a square of pixels (s, s, 1 or channels) on black and writes it as input
-    /// (channels, s, s).
+    /// Places a square of pixels (s, s, 1 or channels) on black and writes it as input (channels, s, s).
     pub(crate) fn write(&self, pixels: &[u8], placement: Placement, out: &mut [f32]) {
         let s = self.image_size;
         let c = pixels.len() / (s * s);

@@ -114,8 +114,7 @@ fn remove(path: &Path) -> io::Result<()> {
 /// Temporary files that are not yet renamed, and temporary directories.
 static TEMPORARY: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 
-/// Removes the temporary files of this process, when it is about to end in the middle of its work. Creating new ones
-/// blocks for as long as the result lives.
+/// Removes this process's temporary files as it ends early. Creating new ones blocks while the result lives.
 pub fn remove_own_temporaries() -> impl Drop {
     let files = temporary_files();
     for path in &*files {

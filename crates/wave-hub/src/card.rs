@@ -71,8 +71,7 @@ pub fn model_card(front: &CardFront, title: &str, body_markdown: &str) -> String
     card
 }
 
-/// The licence of the weights in a directory: from its card, or else its `config.json`, at the top level or, as in
-/// timm, in `pretrained_cfg`.
+/// The licence of the weights in a directory: of its card, else of `config.json` or, as in timm, its `pretrained_cfg`.
 pub fn stated_license(dir: &Path) -> Option<String> {
     let of_config = || {
         let config: serde_json::Value = crate::read_json(&dir.join(CONFIG_FILE)).ok()?;
@@ -82,8 +81,7 @@ pub fn stated_license(dir: &Path) -> Option<String> {
     card_license(dir).or_else(of_config)
 }
 
-/// The licence that the card of a directory names in its YAML head; `None` where there is no card, or
-/// it names none or `unknown`.
+/// The licence in the YAML head of a directory's card; `None` where there is none, or it is `unknown`.
 fn card_license(dir: &Path) -> Option<String> {
     let text = read_start(&dir.join(CARD_FILE), MOST_READ).ok()?;
     let text = String::from_utf8(text).ok()?;

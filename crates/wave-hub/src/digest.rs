@@ -9,8 +9,7 @@ use sha2::{Digest, Sha256};
 use crate::HubError;
 use crate::files::check_is_file;
 
-/// The SHA-256 of a file's content, as 64 lower-case hexadecimal digits. Reads the file in
-/// pieces, so its size does not matter.
+/// The SHA-256 of a file of any size, as 64 lower-case hexadecimal digits.
 pub fn sha256_file(path: &Path) -> Result<String, HubError> {
     check_is_file(path)?;
     let mut file = File::open(path).map_err(HubError::io("read", path))?;

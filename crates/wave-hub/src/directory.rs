@@ -80,8 +80,7 @@ impl fmt::Display for Kind {
     }
 }
 
-/// The directory that a path to a model stands for: that of `model.safetensors` if a `config.json` is beside it, else
-/// the path itself.
+/// The directory of a model's path: that of `model.safetensors` if `config.json` is beside it, else the path itself.
 pub fn model_directory(path: &Path) -> &Path {
     let is_weights = path.ends_with(MODEL_FILE) && path.is_file();
     match is_weights && path.with_file_name(CONFIG_FILE).is_file() {
@@ -209,16 +208,14 @@ pub(crate) fn commit_directory(dir: &Path, files: Vec<Staged>) -> Result<(), Hub
     config.into_iter().try_for_each(Staged::commit_synced)
 }
 
-/// Checks the weights of the artefact in `dir` against the digest in its `config.json`, if it has one. Call it after
-/// all tensors were found, since a wrong name has a clearer error there. Scalers have their own reader
-/// ([`read_scalers`](crate::read_scalers)).
+/// Checks the weights in `dir` against the digest in its `config.json`, if it has one. Call it after all tensors were
+/// found, since a wrong name has a clearer error there. [`read_scalers`](crate::read_scalers) checks scalers.
 pub fn check_digests(dir: &Path) -> Result<(), HubError> {
     let mut names = WEIGHT_FILES.iter();
     names.try_for_each(|name| check_digest(dir, name).map(drop))
 }
 
-/// Checks the file `name` in `dir`, if it exists, against the digest in the `config.json` next to it, and returns the
-/// digest if there is one.
+/// Checks the file `name` in `dir`, if it exists, against its digest in `config.json`, and returns that if any.
 pub fn check_digest(dir: &Path, name: &str) -> Result<Option<String>, HubError> {
     let (path, file) = (dir.join(CONFIG_FILE), dir.join(name));
     if !file.is_file() || !path.is_file() {

@@ -138,8 +138,7 @@ fn record(message: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// The format stores CRCs rotated and shifted, so that the CRC of a record with a CRC in it is
-/// not degenerate.
+/// CRCs are stored rotated and shifted, so that the CRC of a record with a CRC in it is not degenerate.
 fn masked_crc(bytes: &[u8]) -> u32 {
     crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8)
 }

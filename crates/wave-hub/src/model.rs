@@ -74,8 +74,7 @@ impl ModelConfig {
     }
 }
 
-/// timm's `pretrained_cfg`. A key the file leaves out takes timm's own default, which is what
-/// [`Default`] gives.
+/// timm's `pretrained_cfg`. A key that the file leaves out has timm's default, which [`Default`] gives.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PretrainedCfg {
@@ -282,8 +281,7 @@ pub(crate) fn sayings(prepared: &Value) -> Result<Map<String, Value>, String> {
     Ok(said)
 }
 
-/// Turns names keyed by class number, which timm writes if the numbers have gaps, into names in order. A class
-/// without a name gets its number.
+/// Turns names by class number, which timm writes if numbers have gaps, into a list. Other classes get their number.
 fn names_in_order(config: &mut Value) -> Result<(), String> {
     let classes = config["num_classes"].as_u64().unwrap_or(0);
     let Some(named) = config["label_names"].as_object() else {

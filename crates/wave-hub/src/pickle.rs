@@ -29,8 +29,7 @@ pub(crate) fn is_archive(path: &Path) -> Result<bool, HubError> {
     Ok(start.starts_with(b"PK\x03\x04") && start.get(8) != Some(&b'{'))
 }
 
-/// The tensors of a state dict, or of a checkpoint that holds one; the prefix `module.`, which training on several
-/// devices adds to each name, is removed.
+/// The tensors of a state dict, or of a checkpoint with one; names lose the prefix `module.` of parallel training.
 pub(crate) fn read(path: &Path) -> Result<Weights, HubError> {
     let about = fs::metadata(path).map_err(HubError::io("read", path))?;
     let damaged = || Err("it is damaged".to_owned());

@@ -71,14 +71,12 @@ pub struct Preprocessing {
     pub interpolation: Told<String>,
     /// The side of the crop over the shorter side of the resized image; 1 when nothing is cut.
     pub crop_pct: Told<f64>,
-    /// `center`: the shorter side is resized to size/`crop_pct` and the middle taken; `squash`: both sides are, and
-    /// the middle taken; `border`: the longer side is. `none`: the shorter side is resized to size, and nothing is
-    /// cut.
+    /// `center`: the shorter side is resized to size/`crop_pct` and the middle taken; `squash`: both sides are, and the
+    /// middle taken; `border`: the longer side is. `none`: the shorter side is resized to size, and not cut.
     pub crop_mode: Told<String>,
     /// The rounding of the crop's offset if the margin is odd: [`HALF_TO_EVEN`] or [`crate::FLOOR`].
     pub crop_offset: Told<String>,
-    /// Subtracted from each channel, in units of 0..=1; one value a channel, or one for all of them, which
-    /// [`spread`](Self::spread) repeats.
+    /// Subtracted from each channel, in units of 0..=1; one value each, or one that [`spread`](Self::spread) repeats.
     pub mean: Told<Vec<f64>>,
     /// Each channel is then divided by it; as many values as in the mean.
     pub std: Told<Vec<f64>>,

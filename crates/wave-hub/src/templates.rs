@@ -83,8 +83,7 @@ pub struct TemplateConfig {
 }
 
 impl TemplateConfig {
-    /// The numbers recorded in the provenance under this key, such as `widths`: condensed sizes, or values that steps
-    /// sampled in addition to the auxiliary's.
+    /// Numbers of the provenance, such as `widths`: condensed sizes, or values sampled beside the auxiliary's.
     pub fn sampled(&self, key: &str) -> Vec<f64> {
         let all = self.provenance[key].as_array().into_iter().flatten();
         all.filter_map(Value::as_f64).collect()

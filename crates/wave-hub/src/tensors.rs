@@ -18,8 +18,7 @@ use crate::files::read_bytes;
 use crate::header::{self, METADATA, Parsed};
 use crate::{HubError, Weights, pickle};
 
-/// Reads a safetensors file, or a PyTorch `.pth` file that holds only tensors, into CPU memory: the tensors, and the
-/// header's metadata.
+/// The tensors and the metadata of a safetensors file, or the tensors of a PyTorch `.pth` file, in CPU memory.
 pub fn read_tensors(path: &Path) -> Result<(Weights, BTreeMap<String, String>), HubError> {
     if pickle::is_archive(path)? {
         return Ok((pickle::read(path)?, BTreeMap::new()));
@@ -86,8 +85,7 @@ pub fn write_tensors(
     stage(path, weights, metadata, |_| ())?.commit_synced()
 }
 
-/// [`write_tensors`] of weights, with the metadata that PyTorch's tools expect, up to the rename. Returns the SHA-256
-/// of the file too.
+/// [`write_tensors`] with the metadata that PyTorch's tools expect, up to the rename; also the file's SHA-256.
 pub(crate) fn stage_weights(path: &Path, weights: &Weights) -> Result<(Staged, String), HubError> {
     let metadata = BTreeMap::from([("format".to_owned(), "pt".to_owned())]);
     let mut hasher = Sha256::new();

@@ -15,8 +15,7 @@ pub(crate) fn rotation(degrees: f64, width: usize, height: usize) -> Affine {
 
 /// Resamples; pixels from outside the image get the colour `fill`.
 ///
-/// The kernel is Pillow's for transforms, the cubic with a = -1. The border is repeated beyond the
-/// image.
+/// The kernel is Pillow's for transforms, the cubic with a = -1. The border is repeated beyond the image.
 pub(crate) fn transform(image: &RawImage, map: &Affine, fill: [u8; 3]) -> RawImage {
     let (w, h, n) = (image.width, image.height, image.channels);
     let mut pixels = Vec::with_capacity(image.pixels.len());

@@ -55,8 +55,7 @@ impl Mixing {
     }
 }
 
-/// Rows and columns of a fraction `1 - weight` of the area around a uniformly sampled centre, clipped at the
-/// border.
+/// Rows and columns of `1 - weight` of the area around a uniformly sampled centre, clipped at the border.
 fn rectangle(weight: f64, s: usize, rng: &mut ChaCha8Rng) -> (Range<usize>, Range<usize>) {
     let cut = (s as f64 * (1.0 - weight).max(0.0).sqrt()) as usize;
     let mut range = || {

@@ -12,8 +12,7 @@ use crate::{DataError, RawImage};
 
 /// A sequence of operations, sampled with replacement from timm's fifteen.
 ///
-/// Parsed from timm's notation, such as `rand-m9-mstd0.5-inc1`; `n2` (operations) and `p0.5` (probability
-/// of each) may be added.
+/// Parsed from timm's notation: `rand-m9-mstd0.5-inc1`, also with `n2` (operations) and `p0.5` (probability of each).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RandAugment {
     /// Number of operations per image.

@@ -39,9 +39,8 @@ struct Split {
     images: Option<u64>,
 }
 
-/// The name of the data set that a pattern names, the description beside its files, and the files for
-/// training and for testing: the ones of `TRAIN,TEST`, or of one pattern, divided by the description or by
-/// their names.
+/// The name of a pattern's data set, the description beside its files, and the files for training and for testing:
+/// those of `TRAIN,TEST`, or of one pattern, divided by the description or by their names.
 pub(crate) fn by_pattern(spec: &str) -> Result<(String, Info, [Vec<PathBuf>; 2]), DataError> {
     let (train, test) = pattern::split(spec);
     let files = pattern::expand(train)?;

@@ -21,8 +21,7 @@ use crate::atomic::write_atomic;
 use crate::directory::CONFIG_FILE;
 use crate::{HubError, prepare_out};
 
-/// The repositories in the cache that hold an artefact, `OWNER/NAME`, each with the directory of its newest
-/// revision `main`, sorted.
+/// The cached repositories with an artefact, `OWNER/NAME`, each with the directory of its newest `main`, sorted.
 pub fn cached(settings: &HubSettings) -> Vec<(String, PathBuf)> {
     let entries = fs::read_dir(&settings.cache).into_iter().flatten();
     let found = entries.flatten().filter_map(|entry| {

@@ -21,8 +21,7 @@ const LEFT_OUT: [&str; 4] = ["run", ".cache", ".git", ".gitattributes"];
 pub struct Published {
     /// The files sent, in name order; after a dry run, those that would have been.
     pub files: Vec<PlannedFile>,
-    /// Names in the directory that are not sent: the run's own records, a repository's, weights of another kind of
-    /// artefact.
+    /// Names in the directory that are not sent: records of a run or a repository, weights of another artefact.
     pub left_out: Vec<String>,
     /// The commit; `None` after a dry run.
     pub commit: Option<String>,
@@ -126,8 +125,7 @@ pub(super) fn plan(dir: &Path, card: &str) -> Result<Published, HubError> {
     })
 }
 
-/// True for a file of another kind of artefact, or `expand.py`, as versions of wave left them that replaced one kind by
-/// another.
+/// True for `expand.py` or weights of another kind of artefact, which older versions of wave left there.
 fn is_foreign(name: &str, kind: Kind) -> bool {
     let own = match kind {
         Kind::Model | Kind::Transformers => MODEL_FILE,

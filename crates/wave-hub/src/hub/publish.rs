@@ -23,8 +23,7 @@ pub struct PublishOptions {
     pub private: bool,
     /// The branch to commit to, created if it is not there; `main` by default.
     pub revision: Option<String>,
-    /// Propose the commit as a pull request to `main` instead. The hub keeps it as a draft until
-    /// somebody publishes it there.
+    /// Propose the commit as a pull request to `main` instead, a draft until somebody publishes it there.
     pub create_pr: bool,
     /// Stop after the plan, without network or token.
     pub dry_run: bool,

@@ -75,9 +75,8 @@ pub fn pull_data(
     download(settings, RepoTypeAny::Dataset, name, choose, progress)
 }
 
-/// Copies the artefact files of `from`, a directory in the cache, to `out`: all of them are on
-/// disk there before the first gets its name, and `config.json` comes last. Templates get this version's `expand.py`:
-/// no code is downloaded.
+/// Copies the artefact files of `from`, a directory in the cache, to `out`: all are on disk there before the first gets
+/// its name, and `config.json` comes last. Templates get this version's `expand.py`: no code is downloaded.
 pub fn checkout(from: &Path, out: &Path) -> Result<(), HubError> {
     crate::files::check_is_file(&from.join(CONFIG_FILE))?;
     let mut files = Vec::new();
@@ -261,8 +260,7 @@ struct Transfer<'a> {
     staged: Mutex<PathBuf>,
 }
 
-/// The directory of blobs of hf-hub's `own` cache, with those of the shared one: a file that it holds under another
-/// commit is not downloaded again.
+/// The blobs of hf-hub's `own` cache, with those of the shared one: files of another commit are not downloaded again.
 fn staged_blobs(shared: &Cache<'_>, own: &Cache<'_>) -> Result<PathBuf, HubError> {
     let staged = own.blobs();
     fs::create_dir_all(&staged).map_err(HubError::io("create the directory", &staged))?;
