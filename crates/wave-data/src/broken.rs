@@ -45,8 +45,7 @@ impl BrokenImages {
         }
     }
 
-    /// Records that image `index` failed. An error if the cause is not the image's content,
-    /// or if there are now too many broken images.
+    /// Records that image `index` failed. An error for causes other than its content, or for too many broken images.
     pub(crate) fn note(&self, index: u32, error: DataError) -> Result<(), DataError> {
         let DataError::Content { path, problem } = error else {
             return Err(error);

@@ -150,8 +150,7 @@ impl Dataset {
     }
 }
 
-/// The (height, width) in pixels of the images if all have one size: as declared, or by the headers of
-/// a few images, evenly spaced over the source.
+/// The (height, width) in pixels of all images: as declared, or by the headers of a few, evenly spaced, if they agree.
 pub fn common_size(source: &dyn Source) -> Option<(usize, usize)> {
     if let Some((_, height, width)) = source.native_size() {
         return Some((height, width));
