@@ -144,10 +144,8 @@ pub(crate) fn decode_top(bytes: &mut [u8], frame: &Frame, rows: usize) -> Result
     decode(bytes, &top)
 }
 
-/// Decodes at 1/2, 1/4 or 1/8 of the size, rounded up, by leaving out high frequencies; `None` if
-/// impossible. The EXIF orientation is not applied.
-///
-/// `factor` is 1, which is not a reduction, 2, 4 or 8.
+/// Decodes at 1 / `factor` of the size (2, 4 or 8), rounded up, by leaving out high frequencies, without the EXIF
+/// orientation; `None` if impossible, or if `factor` is 1.
 pub(crate) fn decode_reduced(bytes: &[u8], frame: &Frame, factor: usize) -> Option<RawImage> {
     if factor == 1 || !frame.reducible {
         return None;

@@ -27,9 +27,8 @@ const CLASSES: [&str; 8] = [
 /// Renders 6,000 training and 1,000 test images of 28 x 28 pixels, the classes in turn.
 pub(crate) fn open() -> Dataset {
     let part = |first, n| {
-        let pixels = (0..n)
-            .into_par_iter()
-            .flat_map_iter(|i| Scene::new(first, i).draw());
+        let draw = |i| Scene::new(first, i).draw();
+        let pixels = (0..n).into_par_iter().flat_map_iter(draw);
         InMemory {
             size: (1, SIDE, SIDE),
             pixels: pixels.collect(),

@@ -207,11 +207,10 @@ pub(crate) fn parse(archive: &mut (impl Read + Seek), path: &Path) -> Result<Vec
         }
     }
     let row = |(key, image): (&str, &Member)| -> Result<Row, DataError> {
-        let label = labels
-            .get(&(key, false))
-            .or_else(|| labels.get(&(key, true)))
-            .ok_or_else(|| wrong(format!("{} has no label; expected {key}.cls", image.name)))?;
-        Ok((image.offset, image.size, read_label(archive, label, path)?))
+        let label = labels.get(&(key, false)).or(labels.get(&(key, true)));
+        let missing = || wrong(format!("{} has no label; expected {key}.cls", image.name));
+        let label = read_label(archive, label.ok_or_else(missing)?, path)?;
+        Ok((image.offset, image.size, label))
     };
     images.into_iter().map(row).collect()
 }

@@ -45,8 +45,7 @@ pub fn read_delta(dir: &Path) -> Result<(DeltaConfig, Weights), HubError> {
     read(dir)
 }
 
-/// Writes a delta directory: the weights as `float`, the card, and `config.json` last, as
-/// [`write_templates`](crate::write_templates) does.
+/// Writes a delta directory: the weights as `float`, the card, and `config.json` last.
 pub fn write_delta(
     dir: &Path,
     config: &DeltaConfig,

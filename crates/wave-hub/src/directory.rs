@@ -138,9 +138,8 @@ pub(crate) fn kind_of(config: &Value) -> Option<Kind> {
     } else if has("architecture") {
         Some(Kind::Model)
     } else {
-        config["model_type"]
-            .is_string()
-            .then_some(Kind::Transformers)
+        let is_named = config["model_type"].is_string();
+        is_named.then_some(Kind::Transformers)
     }
 }
 

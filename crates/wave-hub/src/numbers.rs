@@ -32,8 +32,7 @@ pub(crate) fn check_numbers(mean: &[f64], std: &[f64], crop_pct: f64) -> Result<
 /// Refuses a wrong number of class names; an empty list means that they are absent.
 pub(crate) fn check_label_names(names: &[String], classes: usize) -> Result<(), String> {
     match names.len() {
-        0 => Ok(()),
-        n if n == classes => Ok(()),
+        n if n == 0 || n == classes => Ok(()),
         n => Err(format!("`label_names` has {n} names for {classes} classes")),
     }
 }

@@ -372,13 +372,11 @@ fn share(crop: usize, side: usize, meant: f64) -> f64 {
     if six == meant && gives(meant) {
         return meant;
     }
-    (0..=6)
-        .map(|digits| {
-            let unit = 10_f64.powi(digits);
-            (exact * unit).floor() / unit
-        })
-        .find(|p| gives(*p))
-        .unwrap_or(exact)
+    let cut = |digits| {
+        let unit = 10_f64.powi(digits);
+        (exact * unit).floor() / unit
+    };
+    (0..=6).map(cut).find(|p| gives(*p)).unwrap_or(exact)
 }
 
 /// `224`, `[224, 224]`, `{"shortest_edge": 224}` or `{"height": 224, "width": 224}`.
