@@ -297,11 +297,8 @@ impl Table {
 
     /// Removes the folders of all rows if none fit the images.
     fn fit_folders(&mut self, paths: &[String]) {
-        let fits = |path: &String| {
-            let named = self.rows_of(path);
-            named.is_some_and(|(end, _)| end.contains('/'))
-        };
-        if paths.iter().any(fits) {
+        let mut named = paths.iter().filter_map(|path| self.rows_of(path));
+        if named.any(|(end, _)| end.contains('/')) {
             return;
         }
         for (path, rows) in std::mem::take(&mut self.rows) {

@@ -44,8 +44,7 @@ impl Loader {
     /// epochs (so that an ancestor's outputs can be cached), `None` never does.
     ///
     /// # Errors
-    /// When there are fewer images than one batch, an index beyond the source, no views, or a
-    /// transform or border out of range.
+    /// When there are fewer images than one batch, an index beyond the source, no views, or a setting out of range.
     pub fn train(
         source: Arc<dyn Source>,
         indices: Vec<u32>,

@@ -23,17 +23,13 @@ pub struct Packed {
     pub bytes: u64,
 }
 
-/// Writes `out/train-00000.tar`, ..., `out/val-00000.tar`, ... of about `shard_bytes` each, and last
-/// `out/_info.json`. Image files are copied as they are; images in memory become PNG files. Until all
-/// is written, `out/_incomplete` keeps the shards from being opened; after a failure it stays, and `out`
-/// may be packed again.
-///
-/// Every file is written atomically.
+/// Writes `out/train-00000.tar`, .., `out/val-00000.tar`, .. of about `shard_bytes` each, and last `out/_info.json`,
+/// each atomically. Image files are copied as they are; images in memory become PNG files. Until all is written,
+/// `out/_incomplete` keeps the shards from being opened; after a failure it stays, and `out` may be packed again.
 ///
 /// # Errors
 /// When `out` already holds a packed data set or other shards, when `shard_bytes` is less than 64 KiB, when an image
-/// cannot be read, or when a file cannot be written. Damaged images are copied like valid ones: see
-/// [`check`](crate::check()).
+/// cannot be read, or when a file cannot be written. [`check`](crate::check()) finds damaged images, which are copied.
 pub fn pack(data: &Dataset, out: &Path, shard_bytes: u64) -> Result<Packed, DataError> {
     if shard_bytes < 1 << 16 {
         return Err(DataError::Settings(format!(
