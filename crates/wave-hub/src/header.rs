@@ -11,7 +11,7 @@ use candle_core::Tensor;
 use safetensors::tensor::{TensorInfo, TensorView};
 use serde_json::{Map, Value, json};
 
-use crate::HubError;
+use crate::{HubError, Metadata};
 
 /// The key that the format reserves for free text.
 pub(crate) const METADATA: &str = "__metadata__";
@@ -23,7 +23,7 @@ const COPY_AGAIN: &str = "the file is damaged or cut short: copy, download or wr
 pub(crate) struct Parsed<'a> {
     /// In name order.
     pub(crate) tensors: BTreeMap<String, TensorView<'a>>,
-    pub(crate) metadata: BTreeMap<String, String>,
+    pub(crate) metadata: Metadata,
     /// All bytes after the header.
     pub(crate) data: &'a [u8],
 }
@@ -39,10 +39,7 @@ pub(crate) fn parse<'a>(path: &Path, bytes: &'a [u8]) -> Result<Parsed<'a>, HubE
 }
 
 /// The bytes before the data: length and padded JSON. `tensors` in the order of their data.
-pub(crate) fn build(
-    metadata: &BTreeMap<String, String>,
-    tensors: &[(&String, &Tensor)],
-) -> Vec<u8> {
+pub(crate) fn build(metadata: &Metadata, tensors: &[(&String, &Tensor)]) -> Vec<u8> {
     let mut entries = Map::new();
     if !metadata.is_empty() {
         entries.insert(METADATA.to_owned(), json!(metadata));

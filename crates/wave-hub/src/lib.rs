@@ -103,3 +103,6 @@ pub use versioned::FORMAT_VERSION;
 
 /// Named tensors, in name order.
 pub type Weights = BTreeMap<String, candle_core::Tensor>;
+
+/// Free text in a file, by key.
+pub type Metadata = BTreeMap<String, String>;

@@ -4,7 +4,6 @@
 //! `model.safetensors`, and prepares images by `pretrained_cfg`. It ignores keys it does not
 //! know, and so does this reader.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
@@ -18,7 +17,7 @@ use crate::float::cast;
 use crate::numbers::{FLOOR, HALF_TO_EVEN, check_label_names, check_numbers, check_word};
 use crate::onnx::{self, VitSizes};
 use crate::tensors::read_weights;
-use crate::{FloatType, HubError, Weights};
+use crate::{FloatType, HubError, Metadata, Weights};
 
 /// Maximum number of classes that are named by their numbers.
 const MOST_NAMED: u64 = 1 << 20;
@@ -206,7 +205,7 @@ fn graph_sizes(config: &ModelConfig) -> Option<VitSizes> {
 }
 
 /// Metadata of a graph for its users: preprocessing, and names of the classes.
-fn graph_metadata(config: &ModelConfig) -> BTreeMap<String, String> {
+fn graph_metadata(config: &ModelConfig) -> Metadata {
     let said = json!(config);
     let steps = ["mean", "std", "crop_pct", "interpolation", "crop_mode"];
     let steps = steps.map(|key| (key, &said["pretrained_cfg"][key]));

@@ -6,13 +6,12 @@
 //! transposed, as MatMul expects them, under the name with `_t` appended. Weights stored as f16 or bf16, under their
 //! name with the type appended, are widened to f32 by Cast nodes, which runtimes fold away when they load the file.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use crate::atomic::Staged;
 use crate::proto::Message;
 use crate::tensors::raw;
-use crate::{FloatType, HubError, Weights};
+use crate::{FloatType, HubError, Metadata, Weights};
 
 mod graph;
 mod schema;
@@ -61,7 +60,7 @@ pub(crate) fn stage(
     path: &Path,
     sizes: &VitSizes,
     weights: &Weights,
-    metadata: &BTreeMap<String, String>,
+    metadata: &Metadata,
     float: FloatType,
 ) -> Result<Staged, HubError> {
     let graph = graph::vit(sizes, weights, float).map_err(HubError::tensor(path, "blocks"))?;

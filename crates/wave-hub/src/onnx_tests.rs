@@ -58,7 +58,7 @@ fn weights_of(sizes: &VitSizes) -> Weights {
 fn exported(class_token: bool, float: FloatType) -> Vec<u8> {
     let root = tempfile::tempdir().unwrap();
     let path = root.path().join("model.onnx");
-    let metadata = BTreeMap::from([("label_names".to_owned(), "[]".to_owned())]);
+    let metadata = Metadata::from([("label_names".to_owned(), "[]".to_owned())]);
     let sizes = sizes(class_token);
     let weights = cast(&path, &weights_of(&sizes), float).unwrap();
     let staged = stage(&path, &sizes, &weights, &metadata, float).unwrap();

@@ -4,7 +4,6 @@
 //! holds, under `sha256`, the digest of everything else in the file but the tensors' names and
 //! shapes: the rest of the metadata, a line `"key":"value"` each, keys in order, then the tensors' bytes as they lie.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use candle_core::Device;
@@ -15,17 +14,13 @@ use crate::atomic::Staged;
 use crate::digest::hex;
 use crate::files::read_bytes;
 use crate::tensors::{fill, ordered, raw};
-use crate::{HubError, Weights, header};
+use crate::{HubError, Metadata, Weights, header};
 
 /// The metadata's key of the checksum.
 const CHECKSUM: &str = "sha256";
 
 /// Writes a table into a directory that exists, whole or not at all. The same content gives the same bytes.
-pub fn write_table(
-    path: &Path,
-    table: &Weights,
-    metadata: &BTreeMap<String, String>,
-) -> Result<(), HubError> {
+pub fn write_table(path: &Path, table: &Weights, metadata: &Metadata) -> Result<(), HubError> {
     let order = ordered(table);
     let mut hasher = Sha256::new();
     hasher.update(canonical(metadata).as_bytes());
@@ -42,7 +37,7 @@ pub fn write_table(
 }
 
 /// Reads what [`write_table`] wrote, and compares the checksum: each tensor in its own type, and the other metadata.
-pub fn read_table(path: &Path) -> Result<(Weights, BTreeMap<String, String>), HubError> {
+pub fn read_table(path: &Path) -> Result<(Weights, Metadata), HubError> {
     let remedy = "the file is damaged: remove it or copy it again";
     let damaged = |found: String| HubError::malformed(path, found, remedy);
     let bytes = read_bytes(path)?;
@@ -66,7 +61,7 @@ pub fn read_table(path: &Path) -> Result<(Weights, BTreeMap<String, String>), Hu
     Ok((table, parsed.metadata))
 }
 
-fn canonical(metadata: &BTreeMap<String, String>) -> String {
+fn canonical(metadata: &Metadata) -> String {
     let line = |(key, value): (&String, &String)| format!("{key:?}:{value:?}\n");
     metadata.iter().map(line).collect()
 }

@@ -3,7 +3,7 @@ use candle_core::{DType, Tensor};
 use super::*;
 use std::fs;
 
-fn table() -> (Weights, BTreeMap<String, String>) {
+fn table() -> (Weights, Metadata) {
     let t = |name: &str, t: candle_core::Result<Tensor>| (name.to_string(), t.unwrap());
     let half = Tensor::new(&[[0.5f32, -1.0], [3.0, 1e-3]], &Device::Cpu).unwrap();
     let table = Weights::from([
@@ -11,7 +11,7 @@ fn table() -> (Weights, BTreeMap<String, String>) {
         t("classes", Tensor::new(&[[1u8, 255], [0, 3]], &Device::Cpu)),
         t("values", half.to_dtype(DType::F16)),
     ]);
-    let metadata = BTreeMap::from([("view".to_string(), "3".to_string())]);
+    let metadata = Metadata::from([("view".to_string(), "3".to_string())]);
     (table, metadata)
 }
 

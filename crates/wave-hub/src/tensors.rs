@@ -2,7 +2,6 @@
 //! normalisation's step count, and the position indices of older files, which are read only. Other types are refused: an
 //! f64 or an integer tensor in a weight file is a mistake that is cheaper to report here than in a matrix product.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 
@@ -16,22 +15,19 @@ use crate::digest::hex;
 use crate::element::{is_step_count, type_in_memory};
 use crate::files::read_bytes;
 use crate::header::{self, METADATA, Parsed};
-use crate::{HubError, Weights, pickle};
+use crate::{HubError, Metadata, Weights, pickle};
 
 /// The tensors and the metadata of a safetensors file, or the tensors of a PyTorch `.pth` file, in CPU memory.
-pub fn read_tensors(path: &Path) -> Result<(Weights, BTreeMap<String, String>), HubError> {
+pub fn read_tensors(path: &Path) -> Result<(Weights, Metadata), HubError> {
     if pickle::is_archive(path)? {
-        return Ok((pickle::read(path)?, BTreeMap::new()));
+        return Ok((pickle::read(path)?, Metadata::new()));
     }
     let bytes = read_bytes(path)?;
     loaded(path, header::parse(path, &bytes)?)
 }
 
 /// The tensors and the metadata of a parsed file.
-pub(crate) fn loaded(
-    path: &Path,
-    parsed: Parsed,
-) -> Result<(Weights, BTreeMap<String, String>), HubError> {
+pub(crate) fn loaded(path: &Path, parsed: Parsed) -> Result<(Weights, Metadata), HubError> {
     let mut weights = Weights::new();
     for (name, view) in parsed.tensors {
         let kept = type_in_memory(path, &name, view.dtype(), view.shape())?;
@@ -77,17 +73,13 @@ pub fn not_finite(tensor: &Tensor) -> candle_core::Result<usize> {
 ///
 /// Tensors lie in name order, except that the widest element type comes first, as in files of the format's own writers,
 /// so that each tensor is aligned.
-pub fn write_tensors(
-    path: &Path,
-    weights: &Weights,
-    metadata: &BTreeMap<String, String>,
-) -> Result<(), HubError> {
+pub fn write_tensors(path: &Path, weights: &Weights, metadata: &Metadata) -> Result<(), HubError> {
     stage(path, weights, metadata, |_| ())?.commit_synced()
 }
 
 /// [`write_tensors`] with the metadata that PyTorch's tools expect, up to the rename; also the file's SHA-256.
 pub(crate) fn stage_weights(path: &Path, weights: &Weights) -> Result<(Staged, String), HubError> {
-    let metadata = BTreeMap::from([("format".to_owned(), "pt".to_owned())]);
+    let metadata = Metadata::from([("format".to_owned(), "pt".to_owned())]);
     let mut hasher = Sha256::new();
     let file = stage(path, weights, &metadata, |bytes| hasher.update(bytes))?;
     Ok((file, hex(&hasher.finalize())))
@@ -97,7 +89,7 @@ pub(crate) fn stage_weights(path: &Path, weights: &Weights) -> Result<(Staged, S
 fn stage(
     path: &Path,
     weights: &Weights,
-    metadata: &BTreeMap<String, String>,
+    metadata: &Metadata,
     mut see: impl FnMut(&[u8]),
 ) -> Result<Staged, HubError> {
     check_writable(path, weights)?;

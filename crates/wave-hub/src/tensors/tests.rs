@@ -7,8 +7,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::testing::{check_equal, check_refused, check_text, counting, names, weights};
 
-fn pt() -> BTreeMap<String, String> {
-    BTreeMap::from([("format".to_owned(), "pt".to_owned())])
+fn pt() -> Metadata {
+    Metadata::from([("format".to_owned(), "pt".to_owned())])
 }
 
 /// A file of the given header text and data.
@@ -30,14 +30,14 @@ fn file_of(entries: &[String], data: &[u8]) -> Vec<u8> {
 }
 
 /// The bytes of a file that is written here.
-fn written(weights: &Weights, metadata: &BTreeMap<String, String>) -> Vec<u8> {
+fn written(weights: &Weights, metadata: &Metadata) -> Vec<u8> {
     let root = tempfile::tempdir().unwrap();
     let path = root.path().join("x.safetensors");
     write_tensors(&path, weights, metadata).unwrap();
     fs::read(&path).unwrap()
 }
 
-fn read_written(bytes: &[u8]) -> Result<(Weights, BTreeMap<String, String>), HubError> {
+fn read_written(bytes: &[u8]) -> Result<(Weights, Metadata), HubError> {
     let root = tempfile::tempdir().unwrap();
     let path = root.path().join("broken.safetensors");
     fs::write(&path, bytes).unwrap();
@@ -85,7 +85,7 @@ fn the_bytes_are_exactly_the_format() {
     for value in [0.5f32, 0.5, 1.5] {
         data.extend(value.to_le_bytes());
     }
-    let bytes = written(&three, &BTreeMap::from(metadata));
+    let bytes = written(&three, &Metadata::from(metadata));
     assert_eq!(bytes, file(&padded, &data));
 }
 
