@@ -136,20 +136,19 @@ impl Drop for Known {
     }
 }
 
-/// A file or directory in `dir` with a unique name.
+/// A file or directory with a unique name.
 fn temporary<T: AsRef<Path>>(
-    dir: &Path,
-    make: impl FnOnce(&mut Builder<'_, '_>, &Path) -> io::Result<T>,
+    make: impl FnOnce(&mut Builder<'_, '_>) -> io::Result<T>,
 ) -> io::Result<(T, Known)> {
     let mut all = temporary_files();
-    let made = make(Builder::new().prefix(PREFIX).suffix(SUFFIX), dir)?;
+    let made = make(Builder::new().prefix(PREFIX).suffix(SUFFIX))?;
     let path = made.as_ref().to_owned();
     all.insert(path.clone());
     Ok((made, Known(path)))
 }
 
 fn temporary_file(dir: &Path) -> io::Result<(NamedTempFile, Known)> {
-    temporary(dir, |builder, dir| {
+    temporary(|builder| {
         // Temporary files are private by default; these become ordinary files, so the umask decides.
         #[cfg(unix)]
         builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
@@ -160,7 +159,7 @@ fn temporary_file(dir: &Path) -> io::Result<(NamedTempFile, Known)> {
 /// A directory in `dir` that is removed with its content by [`remove_own_temporaries`] or when it is dropped.
 #[cfg(feature = "hub")]
 pub(crate) fn temporary_dir(dir: &Path) -> io::Result<(TempDir, Known)> {
-    temporary(dir, |builder, dir| builder.tempdir_in(dir))
+    temporary(|builder| builder.tempdir_in(dir))
 }
 
 /// A complete, synced file under a temporary name. Dropping it removes it.

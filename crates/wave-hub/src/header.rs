@@ -29,12 +29,9 @@ pub(crate) struct Parsed<'a> {
 }
 
 pub(crate) fn parse<'a>(path: &Path, bytes: &'a [u8]) -> Result<Parsed<'a>, HubError> {
-    taken_apart(bytes).map_err(|found| {
-        let (found, remedy) = match another_format(bytes) {
-            Some((found, remedy)) => (found.to_owned(), remedy),
-            None => (found, COPY_AGAIN),
-        };
-        HubError::malformed(path, found, remedy)
+    taken_apart(bytes).map_err(|found| match another_format(bytes) {
+        Some((found, remedy)) => HubError::malformed(path, found, remedy),
+        None => HubError::malformed(path, found, COPY_AGAIN),
     })
 }
 

@@ -139,8 +139,7 @@ pub fn read_model(dir: &Path) -> Result<(ModelConfig, Weights), HubError> {
         let found = format!("is {kind}, expected a model directory in timm's layout");
         return Err(HubError::malformed(dir, found, remedy));
     }
-    let config_path = dir.join(CONFIG_FILE);
-    let config = parse(&config_path, config)?;
+    let config = parse(&dir.join(CONFIG_FILE), config)?;
     let remedy = "copy it there; save weights in another format (.bin, .pth) with \
                   `safetensors.torch.save_file`";
     Ok((config, read_model_weights(dir, remedy)?))

@@ -77,9 +77,8 @@ impl<'a> Cache<'a> {
             false => self.noted(revision)?,
         };
         let weights = |entry: fs::DirEntry| {
-            let name = entry.file_name();
-            let weights = Path::new(&name).extension() == Some("safetensors".as_ref());
-            weights && entry.path().exists()
+            let path = entry.path();
+            path.extension() == Some("safetensors".as_ref()) && path.exists()
         };
         let mut files = fs::read_dir(&dir).ok()?.flatten();
         (dir.join(CONFIG_FILE).exists() && files.any(weights)).then_some((commit, dir))

@@ -277,12 +277,10 @@ impl Transfer<'_> {
     /// Downloads several files, some at a time. The first error ends the work.
     fn fetch_all(&self, files: &[&String]) -> Result<(), HubError> {
         let next = AtomicUsize::new(0);
-        let work = || {
+        let work = || -> Result<(), HubError> {
             while let Some(file) = files.get(next.fetch_add(1, Ordering::Relaxed)) {
-                if let Err(error) = self.fetch(file) {
-                    next.store(files.len(), Ordering::Relaxed);
-                    return Err(error);
-                }
+                let fetched = self.fetch(file);
+                fetched.inspect_err(|_| next.store(files.len(), Ordering::Relaxed))?;
             }
             Ok(())
         };
