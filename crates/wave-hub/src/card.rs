@@ -120,9 +120,8 @@ pub fn with_license(card: &str, license: &str) -> String {
 
 /// The YAML head, and the rest.
 pub(crate) fn split(card: &str) -> Option<(&str, &str)> {
-    let rest = card
-        .strip_prefix("---\n")
-        .or(card.strip_prefix("---\r\n"))?;
+    let mut starts = ["---\n", "---\r\n"].into_iter();
+    let rest = starts.find_map(|start| card.strip_prefix(start))?;
     let mut start = 0;
     for line in rest.split_inclusive('\n') {
         if line.trim_end() == "---" {

@@ -34,9 +34,8 @@ pub fn read_transformers(dir: &Path) -> Result<(Value, Weights), HubError> {
     Ok((config, read_model_weights(dir, remedy)?))
 }
 
-/// Writes a model in transformers' native layout: weights under the names they have there, as
-/// `float`; the scalers of an expanded model; `preprocessor_config.json` if given; the
-/// card; and `config.json` last. Other files are treated as by [`crate::write_model`].
+/// Writes a model in transformers' layout, as [`crate::write_model`] does: weights as `float` under their names there,
+/// scalers, `preprocessor_config.json` if given, the card, and `config.json` last.
 pub fn write_transformers(
     dir: &Path,
     config: &Value,

@@ -17,7 +17,7 @@ use hf_hub::{RepoType, RepoTypeAny};
 
 use super::name::{RepoName, is_commit};
 use super::settings::HubSettings;
-use crate::atomic::write_atomic;
+use crate::atomic::{parent_of, write_atomic};
 use crate::directory::CONFIG_FILE;
 use crate::{HubError, prepare_out};
 
@@ -97,9 +97,8 @@ impl<'a> Cache<'a> {
     /// Gives the content `etag` the name `file` in a snapshot.
     pub(super) fn link(&self, commit: &str, file: &str, etag: &str) -> Result<(), HubError> {
         let path = self.snapshot(commit).join(file);
-        if let Some(dir) = path.parent() {
-            fs::create_dir_all(dir).map_err(HubError::io("create the directory", dir))?;
-        }
+        let dir = parent_of(&path);
+        fs::create_dir_all(dir).map_err(HubError::io("create the directory", dir))?;
         // A dangling link would be in the way of a good one.
         let _ = fs::remove_file(&path);
         #[cfg(unix)]

@@ -149,13 +149,11 @@ fn read_limited(answer: &mut impl Read, most: u64, time: Duration) -> Result<Vec
     let (mut all, mut part) = (Vec::new(), vec![0; 1 << 16]);
     loop {
         let n = match answer.read(&mut part) {
+            Ok(0) => return Ok(all),
             Ok(n) => n,
             Err(cause) if cause.kind() == ErrorKind::Interrupted => continue,
             Err(cause) => return Err(Failure::wire(&cause, true)),
         };
-        if n == 0 {
-            return Ok(all);
-        }
         all.extend(&part[..n]);
         let (megabytes, seconds) = (most >> 20, time.as_secs());
         let found = if all.len() as u64 > most {

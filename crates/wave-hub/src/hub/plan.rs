@@ -75,11 +75,10 @@ pub(super) fn plan(dir: &Path, card: &str) -> Result<Published, HubError> {
     let mut names = Vec::new();
     for entry in fs::read_dir(dir).map_err(HubError::io("read", dir))? {
         let entry = entry.map_err(HubError::io("read", dir))?;
-        let name = entry.file_name().into_string().map_err(|name| {
+        names.push(entry.file_name().into_string().map_err(|name| {
             let path = dir.join(name);
             HubError::malformed(&path, "has a name that is not UTF-8", "rename or remove it")
-        })?;
-        names.push(name);
+        })?);
     }
     names.sort();
     let (mut files, mut left_out) = (Vec::new(), Vec::new());
