@@ -76,14 +76,12 @@ impl Versioned for DeltaConfig {
     fn check_weights(&self, weights: &Weights) -> Result<(), String> {
         let classes = self.classes;
         for name in ["auxiliary.head.weight", "auxiliary.head.bias"] {
-            match weights.get(name).and_then(|head| head.dims().first()) {
-                Some(&found) if found == classes => {}
-                Some(found) => {
-                    return Err(format!(
-                        "tensor `{name}` has {found} classes, but {CONFIG_FILE} says {classes}"
-                    ));
-                }
-                None => return Err(format!("tensor `{name}` is missing")),
+            let found = weights.get(name).and_then(|head| head.dims().first());
+            let found = *found.ok_or_else(|| format!("tensor `{name}` is missing"))?;
+            if found != classes {
+                return Err(format!(
+                    "tensor `{name}` has {found} classes, but {CONFIG_FILE} says {classes}"
+                ));
             }
         }
         let kinds: BTreeSet<String> = match self.tensors.is_empty() {

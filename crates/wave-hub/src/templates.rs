@@ -103,12 +103,9 @@ impl TemplateConfig {
     /// The preprocessing of images.
     pub fn preprocessing(&self) -> Preprocessing {
         let told = |key: &str| Source::File(format!("{CONFIG_FILE}: {key}"));
-        let named = |name: &Option<String>, usual: &str, key: &str| {
-            let source = match name {
-                Some(_) => told(key),
-                None => Source::Class("templates".to_owned()),
-            };
-            Told::new(name.clone().unwrap_or_else(|| usual.to_owned()), &source)
+        let named = |name: &Option<String>, usual: &str, key: &str| match name {
+            Some(name) => Told::new(name.clone(), &told(key)),
+            None => Told::new(usual.to_owned(), &Source::Class("templates".to_owned())),
         };
         Preprocessing {
             channels: self.channels,

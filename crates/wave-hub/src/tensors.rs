@@ -49,11 +49,10 @@ pub(crate) fn check_finite(path: &Path, weights: &Weights) -> Result<(), HubErro
         let odd = not_finite(tensor).map_err(HubError::tensor(path, name))?;
         if odd > 0 {
             let n = tensor.elem_count();
-            return Err(HubError::malformed(
-                path,
-                format!("tensor `{name}` holds NaN or infinite values ({odd} of {n})"),
-                "use an earlier state of the weights, or train again with a lower learning rate",
-            ));
+            let found = format!("tensor `{name}` holds NaN or infinite values ({odd} of {n})");
+            let remedy =
+                "use an earlier state of the weights, or train again with a lower learning rate";
+            return Err(HubError::malformed(path, found, remedy));
         }
     }
     Ok(())
@@ -141,11 +140,8 @@ fn check_writable(path: &Path, weights: &Weights) -> Result<(), HubError> {
             DType::F32 | DType::F16 | DType::BF16 => {}
             DType::I64 if is_step_count(name, tensor.dims()) => {}
             other => {
-                return Err(HubError::unwritable(
-                    path,
-                    format!("tensor `{name}` has type {other:?}"),
-                    "convert it to f32",
-                ));
+                let found = format!("tensor `{name}` has type {other:?}");
+                return Err(HubError::unwritable(path, found, "convert it to f32"));
             }
         }
     }
