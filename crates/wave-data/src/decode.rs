@@ -16,10 +16,9 @@ const MAX_AROUND: u64 = 16 << 20;
 
 /// Decodes the first image of a JPEG, PNG, WebP, GIF, BMP, TIFF or PNM file, recognised by its content.
 ///
-/// Grey stays grey; everything else becomes RGB: palettes are looked up, CMYK is converted as in Pillow,
-/// transparency is dropped (as `convert("RGB")` does), and 16-bit samples keep their high byte (Pillow
-/// clips 16-bit greys at 255, which makes nearly all of them white). The EXIF orientation is applied,
-/// colour profiles are not.
+/// Grey stays grey; everything else becomes RGB: palettes are looked up, CMYK is converted as in Pillow, transparency
+/// is dropped (as `convert("RGB")` does), and 16-bit samples keep their high byte (Pillow clips 16-bit greys at 255,
+/// which makes nearly all of them white). The EXIF orientation is applied, colour profiles are not.
 ///
 /// # Errors
 /// When the bytes are not such an image, are damaged or truncated, or declare more than 178,956,970 pixels or one

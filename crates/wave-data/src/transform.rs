@@ -224,9 +224,8 @@ impl Transform {
     }
 }
 
-/// Resizes a rectangle of an image to a square, as Pillow resizes a crop: pixels outside it are ignored.
-/// `reduced` is the factor by which the image was downscaled on decoding, relative to the one that the
-/// rectangle refers to. (side, side, channels)
+/// Resizes a rectangle to a square, as Pillow resizes a crop: pixels outside it are ignored. The rectangle is of an
+/// image before decoding downscaled it by `reduced`. (side, side, channels)
 pub(crate) fn resize_rectangle(
     image: &RawImage,
     rectangle: Rectangle,
@@ -317,15 +316,14 @@ fn look_up<const C: usize>(table: &[f32; 256], pixels: &[u8], channel: usize, ou
     }
 }
 
-/// Mean and standard deviation of each channel on a scale of 0 to 1, as the images enter the
-/// network (resized and cropped with `crop_pct` 1), over at most 10,000 of `indices`, evenly spread,
-/// without broken images.
+/// Mean and standard deviation of each channel on a scale of 0 to 1, as the images enter the network (resized and
+/// cropped with `crop_pct` 1), over at most 10,000 of `indices`, evenly spread, without broken images.
 ///
 /// A standard deviation is at least 1/255, so that constant images can be normalised too.
 ///
 /// # Errors
-/// When `indices` is empty or reaches beyond the source, when the size or the number of channels is
-/// out of range, when an image cannot be read, or when too many are broken.
+/// When `indices` is empty or reaches beyond the source, when the size or the number of channels is out of range, when
+/// an image cannot be read, or when too many are broken.
 pub fn measure_normalisation(
     source: &dyn Source,
     indices: &[u32],
