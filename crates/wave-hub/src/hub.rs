@@ -60,12 +60,11 @@ struct Events(OnProgress);
 
 impl ProgressHandler for Events {
     fn on_progress(&self, event: &ProgressEvent) {
-        let (ProgressEvent::Download(DownloadEvent::Progress { files })
-        | ProgressEvent::Upload(UploadEvent::Progress { files, .. })) = event
-        else {
-            return;
-        };
-        files.iter().for_each(|file| (self.0)(file));
+        if let ProgressEvent::Download(DownloadEvent::Progress { files })
+        | ProgressEvent::Upload(UploadEvent::Progress { files, .. }) = event
+        {
+            files.iter().for_each(|file| (self.0)(file));
+        }
     }
 }
 

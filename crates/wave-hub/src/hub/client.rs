@@ -188,9 +188,7 @@ impl Failure {
     /// True if a retry may succeed.
     fn may_pass(&self) -> bool {
         match self {
-            Self::Answer { status, .. } => {
-                matches!(status, 408 | 429 | 500 | 502 | 503 | 504)
-            }
+            Self::Answer { status, .. } => matches!(status, 408 | 429 | 500 | 502..=504),
             Self::Wire { again, .. } => *again,
             Self::Nonsense(_) | Self::Local(_) => false,
         }
@@ -218,11 +216,10 @@ impl From<HFError> for Failure {
             } => answer(429, context.server_message, retry_after),
             HFError::RepoNotFound { context, .. }
             | HFError::RevisionNotFound { context, .. }
-            | HFError::EntryNotFound { context, .. } => answer(
-                404,
-                context.and_then(|context| context.server_message),
-                None,
-            ),
+            | HFError::EntryNotFound { context, .. } => {
+                let said = context.and_then(|context| context.server_message);
+                answer(404, said, None)
+            }
             HFError::Request { source, .. } => source.into(),
             HFError::Io(cause) => Self::Local(cause),
             HFError::MalformedResponse { what, .. } => {
