@@ -3,8 +3,7 @@
 use anyhow::Result;
 use wave_hub::FloatType;
 use wave_models::vit::LAYER_NORM_EPS;
-use wave_models::{Network, transformers};
-use wave_run::error::request;
+use wave_models::{Network, refuse, transformers};
 pub use wave_run::settings::Format;
 use wave_run::settings::{Output, OutputValues};
 
@@ -14,9 +13,7 @@ pub fn float(dtype: Option<&str>) -> Result<FloatType> {
         None | Some("f32") => Ok(FloatType::F32),
         Some("f16") => Ok(FloatType::F16),
         Some("bf16") => Ok(FloatType::Bf16),
-        Some(name) => Err(request(format!(
-            "dtype = {name}; expected f32, f16 or bf16"
-        ))),
+        Some(name) => refuse!("dtype = {name}; expected f32, f16 or bf16"),
     }
 }
 
@@ -45,12 +42,12 @@ impl Layout {
         let layout = Layout::new(output)?;
         let why = match (layout.format, network) {
             (Format::Timm, Network::Vit(shape)) if shape.norm_eps > LAYER_NORM_EPS => {
-                return Err(request(format!(
+                refuse!(
                     "format = timm: this network's layer norms have eps {:e}, but timm's have \
                      {LAYER_NORM_EPS:e}, and its model_args cannot change it; write another layout \
                      (--format transformers, or --format onnx)",
                     shape.norm_eps
-                )));
+                );
             }
             (Format::Timm, _) => return Ok(layout),
             (_, Network::Vit(shape)) if shape.classes == 0 => {
@@ -76,9 +73,9 @@ impl Layout {
                 format!("only vision transformers are exported, not {family}")
             }
         };
-        Err(request(format!(
+        refuse!(
             "format = {}: {why}; write timm's layout (--format timm)",
             layout.format
-        )))
+        )
     }
 }

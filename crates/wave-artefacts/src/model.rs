@@ -12,7 +12,7 @@ use wave_hub::{CardFront, Kind, ModelConfig, PretrainedCfg, Source};
 pub use wave_models::Network;
 use wave_models::transformer::{Pooling, Positions, Scale};
 use wave_models::vit::{LAYER_NORM_EPS, VitShape, mlp_ratio};
-use wave_models::{Activation, Weights, convmixer, transformers};
+use wave_models::{Activation, Weights, convmixer, refuse, transformers};
 use wave_run::context::Context;
 use wave_run::error::{Error, request};
 use wave_run::locate;
@@ -110,10 +110,10 @@ impl Model {
         if let Some([_, height, width]) = config.as_ref().map(|c| c.pretrained_cfg.input_size)
             && height != width
         {
-            return Err(request(format!(
+            refuse!(
                 "{}: input_size in config.json is {height} x {width} pixels; expected a square",
                 path.display()
-            )));
+            );
         }
         let image_size = config.as_ref().map(|c| c.pretrained_cfg.input_size[1]);
         let mut config = config.unwrap_or_default();
@@ -124,13 +124,13 @@ impl Model {
         let description = (&config.architecture[..], &mut config.model_args);
         let network = recognise(path, description, image_size, &weights, heads)?;
         if config.num_classes != 0 && config.num_classes != network.classes() {
-            return Err(request(format!(
+            refuse!(
                 "{}: config.json says {} classes, the weights have {}; correct the file \
                  that is wrong",
                 path.display(),
                 config.num_classes,
                 network.classes()
-            )));
+            );
         }
         let (network, weights) = preprocessing::resized(path, &config, network, weights)?;
         let transform = preprocessing::read(path, network.input())?;
@@ -227,10 +227,10 @@ impl Model {
                 ("vit_tiny_patch16_224", of_vit, args)
             }
             only_runs => {
-                return Err(request(format!(
+                refuse!(
                     "{} is inference-only and cannot be written",
                     only_runs.family()
-                )));
+                );
             }
         };
         Ok(ModelConfig {
@@ -293,10 +293,10 @@ impl Model {
             return Ok(());
         }
         let Network::Vit(shape) = &self.network else {
-            return Err(request(format!(
+            refuse!(
                 "only vision transformers are written in this layout, not {}",
                 self.network.family()
-            )));
+            );
         };
         let processor = preprocessing::processor(&config)?;
         let by_timm = processor.get("pretrained_cfg").is_some();
@@ -387,11 +387,11 @@ pub fn check_classifier(network: &Network) -> Result<()> {
     if network.classes() > 0 {
         return Ok(());
     }
-    Err(request(format!(
+    refuse!(
         "{} without a classifier gives no class scores; use a model with one, or, if it can be \
          trained, add one with `wave finetune --new-head true`",
         network.family()
-    )))
+    )
 }
 
 /// The network of this name and arguments, with the user's number of `heads` if given. Warns if the number is a guess.
@@ -405,10 +405,10 @@ fn recognise(
     if let Some(heads) = heads {
         match wave_models::known_heads(name, args) {
             Some(known) if known != heads => {
-                return Err(request(format!(
+                refuse!(
                     "--heads {heads}: the model's config.json says {known}; drop --heads, or \
                      correct the file"
-                )));
+                );
             }
             _ => _ = args.insert("num_heads".into(), json!(heads)),
         }
@@ -432,11 +432,11 @@ fn recognise(
         }
         (Network::Vit(_) | Network::Transformer(_), _) | (_, None) => {}
         (other, Some(heads)) => {
-            return Err(request(format!(
+            refuse!(
                 "--heads {heads}: {} is {}, whose weights determine the heads; drop --heads",
                 path.display(),
                 other.family()
-            )));
+            );
         }
     }
     Ok(network)

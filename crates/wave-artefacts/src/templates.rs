@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use wave_data::Transform;
 use wave_hub::{Accuracy, CardFront, CardResult, FloatType, LevelConfig, TemplateConfig, millions};
 use wave_learngene::{DepthRule, Kronecker, Learngene, Level, Part, Plan, Scalers};
-use wave_models::Weights;
 use wave_models::vit::{self, LAYER_NORM_EPS, VitShape};
+use wave_models::{Weights, refuse};
 use wave_run::context::Context;
 use wave_run::error::{Error, request};
 
@@ -103,12 +103,12 @@ fn read_directory(dir: &Path) -> Result<TemplateDir> {
         .collect();
     let wide = |level: &&LevelConfig| level.width > auxiliary.width;
     if let Some(level) = config.levels.iter().find(wide) {
-        return Err(request(format!(
+        refuse!(
             "{}: config.json has a level of width {}, but its auxiliary has width {}",
             dir.display(),
             level.width,
             auxiliary.width
-        )));
+        );
     }
     let levels = config.levels.iter().map(|level| Level {
         depth: level.depth,
@@ -194,12 +194,12 @@ fn auxiliary(config: &TemplateConfig, file: &Path) -> Result<VitShape> {
         return Err(wrong("depth", &expected));
     }
     if config.head_width != shape.head_width() {
-        return Err(request(format!(
+        refuse!(
             "{file}: head_width is {}, expected {}, the auxiliary's width over its heads; \
              correct the file",
             config.head_width,
             shape.head_width()
-        )));
+        );
     }
     Ok(shape)
 }
@@ -228,13 +228,13 @@ fn read_level(
         let expected = plan.scaler_shape(part, &auxiliary);
         let found = &scalers.dims()[1..];
         if *found != expected {
-            return Err(request(format!(
+            refuse!(
                 "the {prefix}bank of {} has scalers {found:?}, expected {expected:?} for width {}; \
                  the files in {} do not belong together",
                 part.name(),
                 auxiliary.width,
                 dir.display()
-            )));
+            );
         }
         bank.insert(part, scalers);
     }

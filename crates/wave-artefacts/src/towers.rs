@@ -4,8 +4,8 @@ use anyhow::{Context as _, Result};
 use serde_json::Value;
 use std::path::Path;
 use wave_hub::Kind;
+use wave_models::refuse;
 use wave_models::zero_shot::DualEncoder;
-use wave_run::error::request;
 
 const OPEN_CLIP: &str = "open_clip_config.json";
 
@@ -28,11 +28,11 @@ pub fn read(dir: &Path) -> Result<Option<(Value, DualEncoder)>> {
 /// Refuses a directory that only open_clip can read.
 pub(crate) fn refuse_open_clip(dir: &Path) -> Result<()> {
     if !dir.join("config.json").exists() && dir.join(OPEN_CLIP).exists() {
-        return Err(request(format!(
+        refuse!(
             "{} is in open_clip's layout ({OPEN_CLIP}), which is not supported; use the model in \
              transformers' layout, with a config.json of model_type clip or siglip",
             dir.display()
-        )));
+        );
     }
     Ok(())
 }
@@ -43,10 +43,10 @@ pub(crate) fn refuse_nameless(dir: &Path) -> Result<()> {
     if !DualEncoder::is_one(&config) {
         return Ok(());
     }
-    Err(request(format!(
+    refuse!(
         "{}: model_type is {}, which needs class names; give --labels FILE with one name per line, \
          to condense or finetune with it as --ancestor, to eval or to predict",
         dir.display(),
         config["model_type"]
-    )))
+    )
 }

@@ -15,6 +15,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use wave_data::Tokenizer;
 use wave_hub::TOKENIZER_FILE as TOKENIZER;
+use wave_models::refuse;
 use wave_models::zero_shot::{DualEncoder, normalised};
 use wave_run::context::Context;
 use wave_run::error::request;
@@ -45,10 +46,10 @@ pub struct Named {
 /// Refuses class names if there is no ancestor.
 pub fn check(settings: &ZeroShot, ancestor: Option<&str>) -> Result<()> {
     if ancestor.is_none() && *settings != ZeroShot::default() {
-        return Err(request(
+        refuse!(
             "labels and prompt name the classes of an ancestor, but there is no ancestor; give \
-             --ancestor A, a CLIP or SigLIP",
-        ));
+             --ancestor A, a CLIP or SigLIP"
+        );
     }
     Ok(())
 }
@@ -63,27 +64,25 @@ pub fn open(
 ) -> Result<(Model, Option<Named>)> {
     let Some(file) = &settings.labels else {
         if settings.prompt.is_some() {
-            return Err(request(
-                "--prompt needs class names, but there are none; give --labels FILE",
-            ));
+            refuse!("--prompt needs class names, but there are none; give --labels FILE");
         }
         return Ok((Model::read_with_heads(path, heads, context)?, None));
     };
     let dir = locate::locate(path, context)?;
     let dir = wave_hub::model_directory(&dir);
     let Some((config, dual)) = towers::read(dir)? else {
-        return Err(request(format!(
+        refuse!(
             "--labels {file}: {} has no text tower; drop --labels, or give the directory of a \
              whole CLIP or SigLIP in transformers' layout",
             path.display()
-        )));
+        );
     };
     if let Some(heads) = heads {
-        return Err(request(format!(
+        refuse!(
             "--heads {heads}: the config.json of {} gives the heads of {}; drop --heads",
             path.display(),
             dual.images.about().family
-        )));
+        );
     }
     let names = names(Path::new(file))?;
     let prompts = prompts(settings.prompt.as_deref())?;
@@ -142,9 +141,9 @@ fn prompts(given: Option<&[String]>) -> Result<Vec<String>> {
     };
     match prompts.iter().find(|prompt| !prompt.contains(PLACE)) {
         None => Ok(prompts),
-        Some(odd) => Err(request(format!(
+        Some(odd) => refuse!(
             "--prompt {odd:?} has no place for a name; write {PLACE} there, as in {PROMPT:?}"
-        ))),
+        ),
     }
 }
 
@@ -158,11 +157,11 @@ fn texts(
 ) -> Result<Vec<Vec<u32>>> {
     let file = dir.join(TOKENIZER);
     if !file.exists() {
-        return Err(request(format!(
+        refuse!(
             "{} has no {TOKENIZER}, which tokenises the names; write it there with transformers: \
              `AutoTokenizer.from_pretrained(..).save_pretrained(..)`",
             dir.display()
-        )));
+        );
     }
     let text = &dual.text;
     let tokenizer = Tokenizer::read(&file)?.truncated(text.context)?;
@@ -176,20 +175,20 @@ fn texts(
                 tokens.resize(text.context, padding);
             }
             if let Some(odd) = tokens.iter().find(|t| **t as usize >= text.vocabulary) {
-                return Err(request(format!(
+                refuse!(
                     "{}: token {odd} of {name:?} is outside the text tower's vocabulary of {}; use \
                      the {TOKENIZER} of this model",
                     file.display(),
                     text.vocabulary
-                )));
+                );
             }
             if text.end.place(&tokens).is_none() {
-                return Err(request(format!(
+                refuse!(
                     "{}: the text of {name:?} has no end token ({:?}, eos_token_id of text_config) \
                      among its tokens {tokens:?}; use the {TOKENIZER} of this model",
                     file.display(),
                     text.end
-                )));
+                );
             }
             all.push(tokens);
         }

@@ -12,8 +12,8 @@ use clap::FromArgMatches;
 use make::Make;
 use serde_json::Value;
 use std::process::ExitCode;
+use wave_models::refuse;
 use wave_run::context::Context;
-use wave_run::error::request;
 use wave_run::interrupt::Interruption;
 use wave_run::progress::{self, Verbosity};
 use wave_run::ranks::World;
@@ -182,9 +182,7 @@ fn dispatch(command: Command, common: &Common, context: &Context) -> Result<()> 
         }
         Command::Convert { model, output, run } => {
             if !run.set.is_empty() {
-                return Err(request(
-                    "--set: convert has no recipe; give --format and --dtype",
-                ));
+                refuse!("--set: convert has no recipe; give --format and --dtype");
             }
             with(run).make(
                 "convert",
@@ -233,10 +231,10 @@ fn only_shared_on_ranks(command: &Command, ranks: usize) -> Result<()> {
             | Command::Eval { .. }
     );
     match ranks {
-        size @ 2.. if !shared => Err(request(format!(
+        size @ 2.. if !shared => refuse!(
             "{size} ranks were started, but only run, condense, expand, adapt, finetune and eval \
              work on several; start wave without mpirun"
-        ))),
+        ),
         _ => Ok(()),
     }
 }

@@ -10,12 +10,11 @@ use wave_artefacts::model::{Model, Network, decimal, without_article};
 use wave_artefacts::templates::{self, TemplateDir};
 use wave_artefacts::{preprocessing, towers};
 use wave_hub::{Preprocessing, Source};
-use wave_models::Weights;
 use wave_models::transformer::TransformerShape;
 use wave_models::vit::VitShape;
+use wave_models::{Weights, refuse};
 use wave_run::context::Context;
 use wave_run::data::{DataPlan, TestImages};
-use wave_run::error::request;
 use wave_run::log;
 use wave_run::paths::{check_replaceable, text};
 use wave_run::plot;
@@ -44,9 +43,9 @@ pub fn inspect(path: &Path, asked: &Pictures, context: &Context) -> Result<Value
         (Some(_), data) => found.pictures(data.as_deref(), context)?,
         (None, None) => Vec::new(),
         (None, Some(_)) => {
-            return Err(request(
-                "--data draws attention maps; give --plots DIR or --html FILE to write them to",
-            ));
+            refuse!(
+                "--data draws attention maps; give --plots DIR or --html FILE to write them to"
+            );
         }
     };
     let surface = match &found.templates {

@@ -9,6 +9,7 @@ use wave_artefacts::classifier::Class;
 use wave_artefacts::model::Model;
 use wave_artefacts::zero_shot;
 use wave_data::RawImage;
+use wave_models::refuse;
 use wave_run::context::Context;
 use wave_run::error::request;
 use wave_run::paths::check_replaceable;
@@ -166,10 +167,10 @@ pub fn files(named: &[PathBuf]) -> Result<Vec<PathBuf>> {
         }
         let inside = wave_data::image_files(path)?;
         if inside.is_empty() {
-            return Err(request(format!(
+            refuse!(
                 "the directory {} holds no image; expected JPEG, PNG, WebP, GIF, BMP, TIFF or PNM files",
                 path.display()
-            )));
+            );
         }
         files.extend(inside);
     }

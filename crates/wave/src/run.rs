@@ -22,9 +22,9 @@ use toml::Table;
 use wave_artefacts::layout::{Format, Layout};
 use wave_artefacts::model::{Model, Network};
 use wave_bench::bench;
+use wave_models::refuse;
 use wave_models::vit::VitShape;
 use wave_run::context::Context;
-use wave_run::error::request;
 use wave_run::inputs::Inputs;
 use wave_run::lock::Lock;
 use wave_run::paths;
@@ -55,18 +55,16 @@ pub fn run(recipe: &Recipe, out: &Path, options: &Options) -> Result<Value> {
     let context = &options.context;
     let ranks = context.ranks().size();
     if recipe.has("bench") && ranks > 1 {
-        return Err(request(format!(
+        refuse!(
             "{ranks} ranks were started, but [bench] trains its models in parallel in one process; \
              start it without mpirun"
-        )));
+        );
     }
     check(recipe, context)?;
     let tuning: Finetune = recipe.stage("finetune", None)?;
     let has_data = tuning.training.images.data.is_some() || recipe.has("bench");
     if recipe.has("finetune") && !has_data {
-        return Err(request(
-            "[finetune] has no data; set data there or outside the tables",
-        ));
+        refuse!("[finetune] has no data; set data there or outside the tables");
     }
     let first = context.is_first();
     let lock = first.then(|| open(recipe, out, options)).transpose()?;
@@ -117,23 +115,21 @@ fn open(recipe: &Recipe, out: &Path, options: &Options) -> Result<Lock> {
     let shown = out.display();
     // Recipes refer to the directories of other stages as text.
     if out.to_str().is_none() {
-        return Err(request(format!(
-            "--out {shown} is not UTF-8, but paths in a recipe must be; choose another --out"
-        )));
+        refuse!("--out {shown} is not UTF-8, but paths in a recipe must be; choose another --out");
     }
     let own = out.join("recipe.toml");
     let read = recipe.path.as_deref().map(paths::resolve);
     if read == Some(paths::resolve(&own)) {
-        return Err(request(format!(
+        refuse!(
             "--out {shown}: its recipe.toml would be overwritten, but it is the recipe to run; choose \
              another --out"
-        )));
+        );
     }
     if !options.overwrite && own.exists() && !out.join("run/lock").exists() {
-        return Err(request(format!(
+        refuse!(
             "{shown} holds a recipe.toml that no run there wrote; choose another --out, or replace it \
              with --overwrite"
-        )));
+        );
     }
     let mut inputs = Inputs::new(&options.context);
     for spec in values("data", &recipe.table) {
@@ -211,15 +207,11 @@ fn check(recipe: &Recipe, context: &Context) -> Result<()> {
     }
     for (stage, needed) in [("expand", "condense"), ("finetune", "expand")] {
         if recipe.has(stage) && !recipe.has(needed) {
-            return Err(request(format!(
-                "[{stage}] needs [{needed}] in the same recipe"
-            )));
+            refuse!("[{stage}] needs [{needed}] in the same recipe");
         }
     }
     if !recipe.has("condense") {
-        return Err(request(
-            "the recipe names no stage; add [condense], [expand], [finetune] or [bench]",
-        ));
+        refuse!("the recipe names no stage; add [condense], [expand], [finetune] or [bench]");
     }
     if recipe.has("ancestor") {
         condense.ancestor.get_or_insert_default();
@@ -232,9 +224,7 @@ fn check(recipe: &Recipe, context: &Context) -> Result<()> {
             || expand.max_macs.is_some()
             || expand.max_latency_ms.is_some();
         if !has_size && !is_limited {
-            return Err(request(
-                "[expand] has no size; set depth and width, or a limit such as max_params",
-            ));
+            refuse!("[expand] has no size; set depth and width, or a limit such as max_params");
         }
     }
     if recipe.has("finetune") {

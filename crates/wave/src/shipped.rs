@@ -8,6 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use wave_artefacts::templates::{self, Source, TemplateDir};
 use wave_hub::Kind;
+use wave_models::refuse;
 use wave_run::context::Context;
 use wave_run::error::request;
 use wave_run::hint::did_you_mean;
@@ -56,11 +57,11 @@ pub fn resolve(name: Option<&Path>, context: &Context) -> Result<Source> {
             path: unpacked(set, context)?,
             shipped: Some(set.name),
         }),
-        None => Err(request(format!(
+        None => refuse!(
             "there are no templates {}{}; `wave templates` lists the available sets",
             path.display(),
             did_you_mean(&path.to_string_lossy(), names())
-        ))),
+        ),
     }
 }
 
@@ -106,10 +107,10 @@ pub fn list(dirs: &[PathBuf], context: &Context) -> Result<Value> {
             false => within(dir)?,
         };
         if inside.is_empty() {
-            return Err(request(format!(
+            refuse!(
                 "{} is not a template directory and contains none; give another directory",
                 dir.display()
-            )));
+            );
         }
         local.extend(inside);
     }

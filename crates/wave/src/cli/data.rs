@@ -5,9 +5,9 @@ use crate::predict::BROKEN;
 use anyhow::Result;
 use serde_json::{Value, json};
 use std::path::Path;
+use wave_models::refuse;
 use wave_run::context::Context;
 use wave_run::data::open;
-use wave_run::error::request;
 use wave_run::inputs::Inputs;
 use wave_run::{lock, out_dir, paths};
 
@@ -50,10 +50,10 @@ fn pack(spec: &str, out: &Path, shard_mb: u64) -> Result<Value> {
     let context = Context::default();
     let dataset = open(Some(spec), &context)?;
     if dataset.class_names.is_empty() {
-        return Err(request(format!(
+        refuse!(
             "the images of {spec} have no labels, but shards need one for each; sort them into \
              train/CLASS/ and val/CLASS/"
-        )));
+        );
     }
     Inputs::new(&context).place(Some(spec)).check_out(out)?;
     out_dir::check(out)?;

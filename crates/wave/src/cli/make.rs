@@ -7,8 +7,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use std::path::Path;
+use wave_models::refuse;
 use wave_run::context::Context;
-use wave_run::error::request;
 use wave_run::forecast;
 use wave_run::out_dir;
 use wave_run::progress::Verbosity;
@@ -38,14 +38,12 @@ impl Make {
         let mut recipe = Recipe::read(recipe, &self.flags.set)?;
         if let Some(data) = data {
             if Recipe::empty("recipe", &self.flags.set)?.has_data() {
-                return Err(request("--set and a flag both give data; give one of them"));
+                refuse!("--set and a flag both give data; give one of them");
             }
             recipe.set_data(data);
         }
         if bench && !recipe.has("bench") {
-            return Err(request(
-                "the recipe has no [bench] table; add one, or use `wave run`",
-            ));
+            refuse!("the recipe has no [bench] table; add one, or use `wave run`");
         }
         self.make(
             &recipe.name,
