@@ -100,7 +100,7 @@ impl Augment {
         rng
     }
 
-    /// The placement of an image in a view that was shown `round` times before.
+    /// The placement of an image in a view that was shown `round` times before: a function of the arguments alone.
     pub(crate) fn place(&self, seed: u64, view: u32, showing: Showing, round: u32) -> Placement {
         let (index, repeat) = showing;
         let mut state = hash(seed ^ hash(u64::from(view) << 32 | u64::from(index)));

@@ -45,7 +45,7 @@ impl BrokenImages {
         }
     }
 
-    /// Records that image `index` failed. An error for causes other than its content, or for too many broken images.
+    /// Records that image `index` failed. Fails with errors not about its content, and if too many images are broken.
     pub(crate) fn note(&self, index: u32, error: DataError) -> Result<(), DataError> {
         let DataError::Content { path, problem } = error else {
             return Err(error);

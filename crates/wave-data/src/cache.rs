@@ -44,7 +44,7 @@ pub(crate) fn file(dir: &Path, path: &Path, kind: &str) -> PathBuf {
     dir.join(format!("{:016x}.{kind}", hasher.finish()))
 }
 
-/// A stamp of `path`, its modification time and length; `None` if it changed just now.
+/// The modification time and length of `path`, which differ once it has changed; `None` if it changed just now.
 pub(crate) fn stamp(path: &Path) -> Option<String> {
     let metadata = fs::metadata(path).ok()?;
     let modified = metadata.modified().ok()?;

@@ -67,9 +67,9 @@ fn open_splits(dir: &Path, name: String, test_dir: Option<PathBuf>) -> Result<Da
             return Err(DataError::content(dir, problem));
         }
     }
-    // Files and folders other than the splits and the label tables that are read.
     let tables = [&train, &test].into_iter().flatten();
     let tables = tables.filter_map(|part| part.table.as_ref()?.strip_prefix(dir).ok()?.to_str());
+    // Files and folders other than the splits and the label tables that are read.
     let mut beside = found.strays(dir, &tables.collect::<Vec<_>>());
     let others = found.folders.iter().chain(&found.images);
     beside.add(dir, others.filter(|name| !read.contains(&&dir.join(name))));
@@ -133,7 +133,7 @@ fn walked(dir: &Path) -> Result<Option<Folder>, DataError> {
     Ok((!folder.is_empty()).then_some(folder))
 }
 
-/// The labelled images of a split, if it has class folders or a table; a test split has the training split's classes.
+/// The labelled images of a split, if it has class folders or a table. A test split takes the training split's classes.
 fn part(dir: &Path, train: Option<(&Folder, &Path)>) -> Result<Option<Folder>, DataError> {
     let found = listing::entries(dir)?;
     let table = match (&found.folders[..], train) {

@@ -40,7 +40,7 @@ impl Frame {
         let mut orientation = Orientation::NoTransforms;
         let mut at = 2;
         loop {
-            // Any number of 0xFF may stand before a marker, and garbage, as libjpeg allows.
+            // Any number of 0xFF may stand before a marker, and so may garbage, as libjpeg allows.
             let is_marker = |pair: &[u8]| pair[0] == 0xFF && !matches!(pair[1], 0 | 0xFF);
             let before = bytes[at..].windows(2).position(is_marker);
             at += before.ok_or_else(cut)?;
@@ -144,8 +144,8 @@ pub(crate) fn decode_top(bytes: &mut [u8], frame: &Frame, rows: usize) -> Result
     decode(bytes, &top)
 }
 
-/// Decodes at 1 / `factor` of the size (2, 4 or 8), rounded up, by leaving out high frequencies, without the EXIF
-/// orientation; `None` if impossible, or if `factor` is 1.
+/// Decodes at 1 / `factor` of the size, rounded up, by leaving out high frequencies: a factor of 2, 4 or 8. `None` if
+/// the factor is 1, or if this is impossible. The EXIF orientation is not applied.
 pub(crate) fn decode_reduced(bytes: &[u8], frame: &Frame, factor: usize) -> Option<RawImage> {
     if factor == 1 || !frame.reducible {
         return None;

@@ -506,7 +506,7 @@ fn first_separator(line: &str) -> Option<char> {
     })
 }
 
-/// The fields of a record, without quotes, which have to be closed; without a separator, the first word and the rest.
+/// The fields of a record, without their quotes; without a separator, the first word and the rest. Refuses open quotes.
 fn split(line: usize, record: &str, separator: Option<char>) -> Result<Vec<String>, String> {
     let (mut fields, mut field, mut quotes) = (Vec::new(), String::new(), Quotes::default());
     for c in record.chars() {

@@ -143,7 +143,7 @@ impl Loader {
         self.broken.list()
     }
 
-    /// Batches in an epoch, at least 1. Images after the last whole batch are dropped, others in each epoch.
+    /// Batches in an epoch, at least 1. Images after the last whole batch are left out, different ones in each epoch.
     pub fn steps_per_epoch(&self) -> usize {
         self.indices.len() / self.batch
     }

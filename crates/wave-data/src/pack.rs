@@ -23,13 +23,13 @@ pub struct Packed {
     pub bytes: u64,
 }
 
-/// Writes `out/train-00000.tar`, .., `out/val-00000.tar`, .. of about `shard_bytes` each, and last `out/_info.json`,
-/// each atomically. Image files are copied as they are; images in memory become PNG files. Until all is written,
+/// Writes `out/train-00000.tar`, ..., `out/val-00000.tar`, ... of about `shard_bytes` each, and last `out/_info.json`.
+/// Each is written atomically. Image files are copied as they are; images in memory become PNG files. Until the end,
 /// `out/_incomplete` keeps the shards from being opened; after a failure it stays, and `out` may be packed again.
 ///
 /// # Errors
 /// When `out` already holds a packed data set or other shards, when `shard_bytes` is less than 64 KiB, when an image
-/// cannot be read, or when a file cannot be written. [`check`](crate::check()) finds damaged images, which are copied.
+/// cannot be read, or when a file cannot be written. Damaged images are copied too: see [`check`](crate::check()).
 pub fn pack(data: &Dataset, out: &Path, shard_bytes: u64) -> Result<Packed, DataError> {
     if shard_bytes < 1 << 16 {
         return Err(DataError::Settings(format!(

@@ -41,7 +41,7 @@ pub(crate) struct Pipeline {
 }
 
 impl Pipeline {
-    /// For batches of `batch` of the images `indices`.
+    /// A pipeline for batches of `batch` images. Refuses settings or `indices` out of range, and batches of 0 images.
     pub(crate) fn new(
         source: Arc<dyn Source>,
         transform: Transform,

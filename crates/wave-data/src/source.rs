@@ -150,7 +150,7 @@ impl Dataset {
     }
 }
 
-/// The (height, width) in pixels of all images: as declared, or by the headers of a few, evenly spaced, if they agree.
+/// The (height, width) in pixels, if all images have one: as declared, or by the headers of a few, evenly spaced.
 pub fn common_size(source: &dyn Source) -> Option<(usize, usize)> {
     if let Some((_, height, width)) = source.native_size() {
         return Some((height, width));
@@ -247,7 +247,7 @@ pub(crate) fn numbered(highest: u32) -> Vec<String> {
     (0..=highest).map(|k| k.to_string()).collect()
 }
 
-/// The `given` names of classes, or numbers up to the label `highest` if there are none. An error says `by` whom.
+/// The `given` class names, or numbers up to the label `highest` if there are none. In errors, `by` says who gave them.
 pub(crate) fn named(given: Vec<String>, highest: u32, by: &str) -> Result<Vec<String>, String> {
     match given.len() {
         0 => Ok(numbered(highest)),

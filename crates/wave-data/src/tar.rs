@@ -27,7 +27,7 @@ pub(crate) fn read_at(archive: &mut (impl Read + Seek), at: u64, to: &mut [u8]) 
 
 /// Lists the regular files of the archive at `path`, reading headers only.
 ///
-/// Archives end with two empty blocks and whole blocks of padding: others were truncated, perhaps between two members.
+/// An archive without two empty blocks and whole blocks of padding at its end was truncated, perhaps between members.
 pub(crate) fn list(
     archive: &mut (impl Read + Seek),
     path: &Path,

@@ -122,7 +122,7 @@ impl Tokenizer {
     }
 }
 
-/// The normalizer of a file within limits that the library does not check: its depth, and the lengths of tables.
+/// Checks the depth of a file and the lengths of its tables, which the library does not. Returns the normalizer.
 fn look_over(json: &[u8]) -> Result<Value, String> {
     let mut whole: Value = serde_json::from_slice(json).map_err(|error| error.to_string())?;
     // Each with its nesting depth in brackets and braces.

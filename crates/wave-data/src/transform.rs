@@ -224,8 +224,8 @@ impl Transform {
     }
 }
 
-/// Resizes a rectangle to a square, as Pillow resizes a crop: pixels outside it are ignored. The rectangle is of an
-/// image before decoding downscaled it by `reduced`. (side, side, channels)
+/// Resizes a rectangle of an image to a square, as Pillow resizes a crop: pixels outside it are ignored. The rectangle
+/// is in pixels of the original, which decoding downscaled by the factor `reduced`. (side, side, channels)
 pub(crate) fn resize_rectangle(
     image: &RawImage,
     rectangle: Rectangle,

@@ -214,7 +214,7 @@ pub fn check_digests(dir: &Path) -> Result<(), HubError> {
     names.try_for_each(|name| check_digest(dir, name).map(drop))
 }
 
-/// Checks the file `name` in `dir`, if it exists, against its digest in `config.json`, and returns that if any.
+/// Checks the file `name` in `dir`, if it exists, against its digest in `config.json`, if any. Returns the digest.
 pub fn check_digest(dir: &Path, name: &str) -> Result<Option<String>, HubError> {
     let (path, file) = (dir.join(CONFIG_FILE), dir.join(name));
     if !file.is_file() || !path.is_file() {

@@ -279,7 +279,7 @@ pub(crate) fn sayings(prepared: &Value) -> Result<Map<String, Value>, String> {
     Ok(said)
 }
 
-/// Turns names by class number, which timm writes if numbers have gaps, into a list. Other classes get their number.
+/// Turns names by class number, which timm writes if numbers have gaps, into a list. Unnamed classes get their number.
 fn names_in_order(config: &mut Value) -> Result<(), String> {
     let classes = config["num_classes"].as_u64().unwrap_or(0);
     let Some(named) = config["label_names"].as_object() else {

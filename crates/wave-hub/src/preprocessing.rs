@@ -72,7 +72,7 @@ pub struct Preprocessing {
     /// The side of the crop over the shorter side of the resized image; 1 when nothing is cut.
     pub crop_pct: Told<f64>,
     /// `center`: the shorter side is resized to size/`crop_pct` and the middle taken; `squash`: both sides are, and the
-    /// middle taken; `border`: the longer side is. `none`: the shorter side is resized to size, and not cut.
+    /// middle taken; `border`: the longer side is. `none`: the shorter side is resized to size, and nothing is cut.
     pub crop_mode: Told<String>,
     /// The rounding of the crop's offset if the margin is odd: [`HALF_TO_EVEN`] or [`crate::FLOOR`].
     pub crop_offset: Told<String>,

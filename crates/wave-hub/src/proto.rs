@@ -41,7 +41,7 @@ impl Message {
         self.open(field, value.0.len()).then(&value.0)
     }
 
-    /// The start of a field whose `len` bytes the caller appends: for content too large to be held twice.
+    /// The start of a `bytes` or message field whose `len` bytes the caller appends, if too large to be held twice.
     pub(crate) fn open(mut self, field: u32, len: usize) -> Self {
         self.tag(field, 2);
         push_varint(&mut self.0, len as u64);

@@ -83,7 +83,7 @@ pub struct TemplateConfig {
 }
 
 impl TemplateConfig {
-    /// Numbers of the provenance, such as `widths`: condensed sizes, or values sampled beside the auxiliary's.
+    /// Numbers of the provenance by `key`, such as `widths`: condensed sizes, or values sampled beside the auxiliary's.
     pub fn sampled(&self, key: &str) -> Vec<f64> {
         let all = self.provenance[key].as_array().into_iter().flatten();
         all.filter_map(Value::as_f64).collect()

@@ -103,7 +103,7 @@ impl Inputs {
         &self.identity
     }
 
-    /// Refuses an `out` whose writing changes an input: one of them, or a place within the data, under any spelling.
+    /// Refuses an `out` that is an input or lies within the data, under any spelling: writing there would change it.
     pub fn check_out(&self, out: &Path) -> Result<()> {
         let (place, out) = (resolve(out), out.display());
         for (name, path) in &self.artefacts {

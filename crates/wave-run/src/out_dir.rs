@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 use wave_models::refuse;
 
-/// Works in `out`, or, unless a run is to resume, in a new directory named after `name` and the time.
+/// Works in `out`, or in a new directory named after `name` and the time. Refuses to resume a run without `out`.
 pub fn work_in<T>(
     out: Option<&Path>,
     name: &str,

@@ -28,7 +28,7 @@ pub struct World {
 }
 
 impl World {
-    /// Joins the other processes, if a launcher started several. Fails in a build that cannot.
+    /// Joins the other processes, if a launcher started several. Fails in a build that cannot join them.
     pub fn join() -> Result<World> {
         match started(|name| std::env::var(name).ok())? {
             None => Ok(World::default()),

@@ -364,7 +364,7 @@ fn first_key(one: &Table, other: &Table, common: bool) -> Option<String> {
     })
 }
 
-/// A value by its key, or those of its table by dotted keys.
+/// A value with its key, or the values in a table with their dotted keys. An empty table counts as a value.
 pub(crate) fn leaves<'a>(key: &str, value: &'a Value) -> Vec<(String, &'a Value)> {
     match value {
         Value::Table(table) if !table.is_empty() => {

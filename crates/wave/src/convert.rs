@@ -12,8 +12,8 @@ use wave_run::recipe::to_table;
 use wave_run::run_dir::{self, Options, StageOutput};
 use wave_run::settings::Output;
 
-/// Writes the model in `from` to `out`, in the layout and precision of `output`; an error if the layout cannot hold it,
-/// or `out` is not free. Returns the output of `--json`.
+/// Writes the model in `from` to `out`, in the layout and precision of `output`. Refuses a layout that cannot hold it,
+/// and an `out` that is not free. Returns the output of `--json`.
 pub fn convert(from: &Path, output: &Output, out: &Path, options: &Options) -> Result<Value> {
     let context = &options.context;
     let (model, layout) = read(from, output, context)?;

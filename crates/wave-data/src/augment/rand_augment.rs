@@ -12,7 +12,7 @@ use crate::{DataError, RawImage};
 
 /// A sequence of operations, sampled with replacement from timm's fifteen.
 ///
-/// Parsed from timm's notation: `rand-m9-mstd0.5-inc1`, also with `n2` (operations) and `p0.5` (probability of each).
+/// Parsed from timm's notation, as `rand-m9-mstd0.5-inc1`; it may add `n2` (operations) and `p0.5` (their probability).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RandAugment {
     /// Number of operations per image.

@@ -36,7 +36,7 @@ pub fn card_interface(label_names: &[String], classes: usize, steps: &Preprocess
     text
 }
 
-/// Example code that classifies an image with timm, which loads the model `name`; it prints names if `named`.
+/// Example code that classifies an image with timm, which loads the model `name`. It prints class names if `named`.
 pub fn card_timm(name: &str, channels: usize, classes: usize, named: bool) -> String {
     let mode = if channels == 1 { "L" } else { "RGB" };
     let mut text = format!(

@@ -21,7 +21,7 @@ const LEFT_OUT: [&str; 4] = ["run", ".cache", ".git", ".gitattributes"];
 pub struct Published {
     /// The files sent, in name order; after a dry run, those that would have been.
     pub files: Vec<PlannedFile>,
-    /// Names in the directory that are not sent: records of a run or a repository, weights of another artefact.
+    /// Names in the directory that are not sent: records of a run or a repository, weights of another kind of artefact.
     pub left_out: Vec<String>,
     /// The commit; `None` after a dry run.
     pub commit: Option<String>,
@@ -75,10 +75,11 @@ pub(super) fn plan(dir: &Path, card: &str) -> Result<Published, HubError> {
     let mut names = Vec::new();
     for entry in fs::read_dir(dir).map_err(HubError::io("read", dir))? {
         let entry = entry.map_err(HubError::io("read", dir))?;
-        names.push(entry.file_name().into_string().map_err(|name| {
+        let name = entry.file_name().into_string().map_err(|name| {
             let path = dir.join(name);
             HubError::malformed(&path, "has a name that is not UTF-8", "rename or remove it")
-        })?);
+        })?;
+        names.push(name);
     }
     names.sort();
     let (mut files, mut left_out) = (Vec::new(), Vec::new());

@@ -260,7 +260,7 @@ struct Transfer<'a> {
     staged: Mutex<PathBuf>,
 }
 
-/// The blobs of hf-hub's `own` cache, with those of the shared one: files of another commit are not downloaded again.
+/// The directory of hf-hub's `own` blobs, with the shared ones: files of another commit are not downloaded again.
 fn staged_blobs(shared: &Cache<'_>, own: &Cache<'_>) -> Result<PathBuf, HubError> {
     let staged = own.blobs();
     fs::create_dir_all(&staged).map_err(HubError::io("create the directory", &staged))?;

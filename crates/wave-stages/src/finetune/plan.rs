@@ -240,7 +240,7 @@ impl Prepared {
         })
     }
 
-    /// The cache of the ancestor's outputs, if the plan names one, by [`Cache::open`].
+    /// Opens or creates the cache of the ancestor's outputs by [`Cache::open`], if the plan names one.
     pub fn cache(&self) -> Result<Option<Cache>> {
         let (outputs, output) = (&self.plan.given.outputs, AncestorOutput::Scores);
         Cache::open(outputs, self.ancestor.as_deref(), output, &self.data)
