@@ -129,9 +129,10 @@ pub fn check_type(name: &str, tensor: &Tensor) -> Checked<()> {
 /// True if other projects store a tensor with this name that no network here needs: counters of batch norms, and the
 /// attention bias indices of old LeViT and BEiT files, which follow from the sizes.
 pub fn ignored(name: &str) -> bool {
-    let unused = "num_batches_tracked attention_bias_idxs relative_position_index";
-    let part = name.rsplit_once('.').map_or(name, |(_, part)| part);
-    unused.split(' ').any(|of| of == part)
+    matches!(
+        name.rsplit('.').next(),
+        Some("num_batches_tracked" | "attention_bias_idxs" | "relative_position_index")
+    )
 }
 
 /// The tensor `name`.
