@@ -68,7 +68,8 @@ struct Block {
 }
 
 impl EfficientNetShape {
-    /// Infers the sizes from weights under timm's names, except for the image size and the weights' origin.
+    /// Infers the sizes from weights under timm's names. The weights tell neither the image size nor their origin
+    /// (see [`EfficientNetShape::tensorflow`]).
     pub fn infer(
         weights: &Weights,
         image_size: usize,

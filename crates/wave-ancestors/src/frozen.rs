@@ -107,7 +107,7 @@ impl<'a> Columns<'a> {
 }
 
 impl Affine {
-    /// `activation(x W + bias)`: `x` (.., in) gives (.., out).
+    /// `activation(x W + bias)` with a weight (in, out): `x` (.., in) gives (.., out).
     pub fn linear(&self, x: &Tensor, activation: Activation) -> Result<Tensor> {
         self.product(x, None, activation)
     }

@@ -102,7 +102,7 @@ pub fn five_halvings(image_size: usize) -> Checked<()> {
 const OF_TRAINING: &str = "drop_rate drop_path_rate attn_drop_rate pos_drop_rate patch_drop_rate \
      proj_drop_rate weight_init fix_init head_init_scale zero_init_last pretrained wave";
 
-/// Refuses arguments of a network other than those that the caller reads, and those that matter only in training.
+/// Refuses arguments of a network, except the ones that the caller reads (`read`) or that matter only in training.
 pub fn refuse_arguments(known: Known, read: &[&str]) -> Checked<()> {
     let odd = known.args.iter().find(|(key, value)| {
         let key = key.as_str();

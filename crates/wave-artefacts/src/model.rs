@@ -273,7 +273,7 @@ impl Model {
     }
 
     /// Writes the model directory in a layout that fits the network ([`Layout::of`]); `scalers` belong to an expanded
-    /// model. An error if a value is out of the range of the element type.
+    /// model. Fails if a value is out of the range of the element type.
     pub fn write(
         &self,
         dir: &Path,

@@ -55,7 +55,7 @@ pub fn of(path: &Path, (channels, side): (usize, usize)) -> Result<Preprocessing
     Ok(steps)
 }
 
-/// The transform of [`of`], with a warning on stderr about assumed values.
+/// The transform for the steps that [`of`] reads, with a warning on stderr about assumed values.
 pub fn read(path: &Path, input: (usize, usize)) -> Result<Transform> {
     let steps = of(path, input)?;
     warn(path, &steps);

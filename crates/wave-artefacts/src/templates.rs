@@ -308,7 +308,7 @@ pub fn config(
     }
 }
 
-/// Writes a template directory, all values as `float`; an error if one is out of its range.
+/// Writes a template directory, all values as `float`; an error if a value is out of the range of `float`.
 pub fn write(
     dir: &Path,
     learngene: &Learngene,

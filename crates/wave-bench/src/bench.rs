@@ -99,8 +99,8 @@ struct Bench<'a> {
     contents: Mutex<BTreeMap<Option<String>, String>>,
 }
 
-/// Runs the grid of a recipe in a locked directory. Returns the output of `--json`. Failed runs are an error after all
-/// others are done and reported.
+/// Runs the grid of a recipe in a locked directory. Returns the output of `--json`. If runs fail, the error comes
+/// after all others are done and reported.
 pub fn bench(recipe: &Recipe, out: &Path, lock: Option<&Lock>, options: &Options) -> Result<Value> {
     let grid = Grid::new(recipe)?;
     // One ancestor for all runs, so that its outputs are computed once.
@@ -350,8 +350,8 @@ impl Bench<'_> {
         for (method, dataset) in self.pairs() {
             let own = &self.grid.method(method)?.lr_of;
             let tried = own.as_ref().unwrap_or(method);
-            // Empty if the recipe gives the rate.
             let is_own = |row: &&Row| (&row.method, &row.dataset) == (tried, dataset);
+            // Empty if the recipe gives the rate.
             let grid = trials.iter().filter(is_own).map(|row| (row.lr, row.top1));
             let grid: Vec<(f64, f64)> = grid.collect();
             let best = grid.iter().max_by(|a, b| a.1.total_cmp(&b.1));

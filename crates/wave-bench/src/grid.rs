@@ -306,7 +306,8 @@ fn distinct<T: PartialEq + Serialize>(key: &str, entries: &[T]) -> Result<()> {
     Ok(())
 }
 
-/// Refuses what a bench sets itself in `[finetune]` or changes to it. A run's hash covers the ancestor of `[condense]`.
+/// Refuses what a bench sets itself in `[finetune]` or changes to it. The hash of a run covers the ancestor of
+/// `[condense]` alone.
 fn check_finetune(table: &Table) -> Result<()> {
     if let Some(ancestor) = table.get("ancestor") {
         refuse!(

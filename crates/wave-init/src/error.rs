@@ -30,7 +30,7 @@ pub(crate) fn no_convergence(width: usize) -> Refusal {
     ))
 }
 
-/// The choice of this name; if there is none, the error lists all.
+/// The choice of this name; if there is none, the error lists all names.
 pub fn by_name<T: Copy>(kind: &str, text: &str, choices: &[(&str, T)]) -> Result<T, Refusal> {
     let found = choices.iter().find(|(name, _)| *name == text);
     let names = choices.iter().map(|(name, _)| *name);

@@ -45,8 +45,8 @@ pub enum MlpMean {
     Half,
 }
 
-/// Weight (p, n), `f32` or `f64`, and bias (p) of an MLP's first layer after `shift`, from its plain weight and bias and
-/// its second matrix (n, p). The results keep their dtypes. Refuses a shift that is not finite, and a negative `sigma`.
+/// Weight (p, n), `f32` or `f64`, and bias (p) of an MLP's first layer after `shift`, from its plain weight and bias
+/// and its second matrix (n, p). The results keep their dtypes. Refuses `sigma` below 0 and shifts that are not finite.
 pub fn first_layer(
     weight: &Tensor,
     bias: &Tensor,

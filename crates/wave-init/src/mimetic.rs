@@ -61,7 +61,7 @@ pub fn query_key(
     Ok((tensor(w_q.transpose())?, tensor(w_k.transpose())?)) // (k, d), (k, d)
 }
 
-/// One layer's V and projection, each (width, width), with W_V W_proj = alpha Z − beta I. Fails as [`query_key`].
+/// One layer's V and projection, each (width, width), with W_V W_proj = alpha Z − beta I. Fails as [`query_key`] does.
 pub fn value_projection(
     attention: Attention,
     width: usize,

@@ -25,7 +25,7 @@ pub const METHODS: [StartMethod; 15] = [
     transfer::prune::METHOD,
 ];
 
-/// The method of this name; if there is none, the error lists all.
+/// The method of this name; if there is none, the error lists all names.
 pub fn find(name: &str) -> Result<StartMethod, Refusal> {
     by_name("method", name, &METHODS.map(|method| (method.name, method)))
 }

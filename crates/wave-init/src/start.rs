@@ -20,7 +20,7 @@ pub struct Donor {
 }
 
 impl Donor {
-    /// A donor of this shape, with weights that fit it, under timm's names, with separate tensors for each layer.
+    /// A donor of this shape. `weights` must fit it, and have timm's names, with separate tensors for each layer.
     pub fn new(shape: VitShape, weights: Weights) -> Result<Self> {
         shape.validate()?;
         check_weights(&weights, &shape.parameters())?;
@@ -99,8 +99,8 @@ pub struct StartMethod {
 }
 
 impl StartMethod {
-    /// Initialises a network. Refuses an invalid shape, a donor that is missing, unused or does not fit the target, and
-    /// a choice out of range.
+    /// Initialises a network. Refuses an invalid shape, a choice out of range, and a donor that is missing, is unused
+    /// or does not fit the target.
     pub fn start(&self, request: &Request) -> Result<Start> {
         request.shape.validate()?;
         if request.donor.is_some() != self.donor {

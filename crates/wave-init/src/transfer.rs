@@ -136,7 +136,7 @@ struct Carry<'a> {
 }
 
 impl<'a> Carry<'a> {
-    /// Starts with fresh weights throughout. Refuses choices of positions that the donor's would replace.
+    /// Starts with fresh weights throughout. Refuses a choice of positions that the donor's would replace.
     fn new(method: &'static str, request: &Request<'a>) -> crate::Result<Self> {
         let donor = request.donor.ok_or_else(|| wrong_donor(method, true))?;
         let choices = request.choices;

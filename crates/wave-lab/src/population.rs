@@ -1,4 +1,5 @@
-//! `wave-lab population`: many small networks, trained as one, each on its own images, and statistics of their weights.
+//! `wave-lab population`: many small networks that are trained as one, each on its own images, and the
+//! statistics of their weights.
 
 pub mod network;
 pub mod start;

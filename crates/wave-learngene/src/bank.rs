@@ -49,7 +49,7 @@ impl DepthRule {
 }
 
 /// Interpolation weights `(depth, anchors)` of each layer over the anchors: at most two adjacent nonzero entries per
-/// row, summing to 1. The identity, exactly, with [`DepthRule::LastIsOne`] and as many layers as anchors.
+/// row, summing to 1. With [`DepthRule::LastIsOne`] and as many layers as anchors, they are exactly the identity.
 pub(crate) fn depth_matrix(depth: usize, anchors: usize, rule: DepthRule) -> Vec<Vec<f32>> {
     let mut rows = vec![vec![0.0; anchors]; depth];
     // Position l (K - 1) / steps, split into quotient and remainder in integers, so that both ends are exact.
@@ -85,8 +85,8 @@ pub(crate) fn interpolate_depth(bank: &Tensor, depth: usize, rule: DepthRule) ->
     read.reshape(dims)
 }
 
-/// Resizes the scalers `(layers, n_templates, r, c)` of one shape to another: [`gather_width`] over block rows (q, k and
-/// v separately) and, divided by the number of copies, over block columns.
+/// Resizes the scalers `(layers, n_templates, r, c)` of one shape to another: [`gather_width`] over block rows (q, k
+/// and v separately) and, divided by the number of copies, over block columns.
 ///
 /// If the template size divides the source's columns but not the wider target's, the last block of
 /// columns is a copy that will be cropped: its scalers are 0, and it is not counted as a copy.

@@ -53,7 +53,8 @@ impl Learngene {
         Ok(delta)
     }
 
-    /// Applies a delta to the learngene. Differentiable in both. The delta's tensors must be in the learngene, and fit.
+    /// Applies a delta to the learngene. Differentiable in both. Fails if a tensor of the delta is not in this
+    /// learngene or has another shape.
     pub fn with_delta(&self, delta: &Weights) -> Result<Learngene> {
         let classes = delta.get("head.weight").and_then(|t| t.dims().first());
         let classes = classes.copied().unwrap_or(self.auxiliary.classes);
@@ -88,7 +89,8 @@ impl Learngene {
         self.changed(&changes, classes)
     }
 
-    /// Applies differences, and replaces the classifier, for `classes` classes; smaller levels take their part.
+    /// Applies differences to its tensors, and replaces the classifier, for `classes` classes; smaller levels take
+    /// their part of the differences.
     fn changed(&self, changes: &Weights, classes: usize) -> Result<Learngene> {
         let mut changed = self.each(|name, t| match changes.get(name) {
             Some(change) if !is_head(name) => t + change,

@@ -21,7 +21,7 @@ mod tests;
 /// weight products carry over to a wide one. Off the diagonal there is only noise.
 ///
 /// The default budget of templates holds exactly two layers of the unit, so the first anchor starts as one of them and
-/// the last as the other; a single anchor as the first. Samples are drawn part by part, in the order of the entries.
+/// the last as the other. A single anchor starts as the first. Samples are drawn part by part, entry by entry.
 pub fn ramp_scalers(
     plan: &Plan,
     shape: &VitShape,
@@ -84,7 +84,8 @@ pub fn random_scalers(
 /// The linear learngene TLEG (the WAVE paper's TELG), `W_l = B + (l / L) A`, as a special case:
 /// template `j` is block `j` of `B`, template `j + B` block `j` of `A`.
 ///
-/// Two or more anchors are exact at every depth `L` with [`DepthRule::Tleg`], else only where there is one per layer.
+/// With [`DepthRule::Tleg`], two or more anchors are exact at every depth `L`. With the other rule they are exact
+/// only where there is one per layer.
 pub fn telg_scalers(
     plan: &Plan,
     shape: &VitShape,

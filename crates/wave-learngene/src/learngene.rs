@@ -40,7 +40,7 @@ impl Learngene {
     }
 
     /// The shape of a model of another depth and width; everything else is as in the auxiliary. The width must be a
-    /// multiple of the head width, or of `heads`.
+    /// multiple of `heads` or, without them, of the head width.
     pub fn shape(
         &self,
         depth: usize,

@@ -49,8 +49,8 @@ impl Level {
 
 impl Learngene {
     /// Adds a level in its initial state: it keeps the templates of the level before, and takes the others from the end
-    /// of `templates` (N, t, t), with scalers of 0. An error if there are no levels yet, `level` is smaller than the last
-    /// one, or there are too few templates.
+    /// of `templates` (N, t, t), with scalers of 0. Fails if there are no levels yet, if `level` is smaller than the
+    /// last one, or if there are too few templates.
     pub fn grown(&self, level: Level, templates: &Templates) -> Result<Learngene> {
         let Some(last) = self.plan.levels.last() else {
             candle_core::bail!("the templates have no levels to grow");

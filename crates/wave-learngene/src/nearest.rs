@@ -187,8 +187,8 @@ pub(crate) fn blocks(plan: &Plan, part: Part, w: &Tensor, shape: &VitShape) -> R
 
 /// The templates and scalers whose compositions are nearest to the weights of a model of `shape`, layers stacked: for
 /// each set the truncated singular value decomposition of all blocks. If there are more templates than the rank of the
-/// blocks, the surplus ones keep their values in `templates` and get scalers of 0. Fails if a part's weights are missing
-/// or have another shape, or the decomposition does not converge.
+/// blocks, the surplus ones keep their values in `templates` and get scalers of 0. Fails if a part's weights are
+/// missing or have another shape, or if the decomposition does not converge.
 pub fn factorised(
     plan: &Plan,
     templates: &Templates,

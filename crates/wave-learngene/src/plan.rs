@@ -17,7 +17,8 @@ pub struct Plan {
     pub sets: BTreeMap<Part, String>,
     /// The number of templates in each set.
     pub counts: BTreeMap<String, usize>,
-    /// Size levels, smallest first, if models of some sizes have their own templates; `counts` are those of the last.
+    /// Size levels, smallest first, if models of some sizes have their own templates. The counts above are the last
+    /// level's (see [`Plan::with_levels`]).
     pub levels: Vec<Level>,
 }
 
@@ -108,7 +109,7 @@ impl Plan {
         all.filter(|(name, _)| !self.composes(name)).collect()
     }
 
-    /// Sets the size levels, smallest first: each within the next, the last with the template counts of this plan.
+    /// Sets the size levels, smallest first. Each must be within the next, and the last must have this plan's counts.
     pub fn with_levels(self, levels: Vec<Level>) -> Result<Self, Refusal> {
         let ordered = levels.windows(2).all(|pair| pair[0].within(&pair[1]));
         let last = levels.last().is_none_or(|last| last.counts == self.counts);

@@ -54,7 +54,7 @@ pub struct ConvMixerShape {
 }
 
 impl ConvMixerShape {
-    /// Checks that no size is zero or absurdly large, and that they fit each other.
+    /// Checks that no size is zero or absurdly large, and that the sizes fit each other.
     pub fn validate(&self) -> Checked<()> {
         sizes(&[
             ("image_size", self.image_size),
@@ -90,7 +90,7 @@ impl ConvMixerShape {
         patches + self.depth * block + w * self.classes
     }
 
-    /// Infers the sizes from weights under timm's names, except for image size and activation; dilations are read as 1.
+    /// Infers the sizes from weights under timm's names, except image size and activation. Dilations are taken as 1.
     pub fn infer(
         weights: &Weights,
         image_size: usize,
@@ -117,7 +117,7 @@ impl ConvMixerShape {
 
     /// Name and shape of every weight, in timm's order. Running statistics ([`is_running_statistic`]) are not
     /// trained; without them there are `h (d (k^2 + h + 6) + c p^2 + classes + 3) + classes` values. timm's
-    /// `num_batches_tracked` counters are not listed, and ignored when present.
+    /// `num_batches_tracked` counters are not listed, and are ignored if present.
     pub fn parameters(&self) -> Vec<(String, Vec<usize>)> {
         let (h, k, p) = (self.width, self.kernel, self.patch);
         let mut out = Vec::new();
@@ -133,8 +133,8 @@ impl ConvMixerShape {
         out
     }
 
-    /// PyTorch's default initialisation: convolutions and head uniform in `±1 / sqrt(fan_in)`; norms the
-    /// identity, with running mean 0 and variance 1. The same seed gives the same weights.
+    /// Weights with PyTorch's default initialisation: convolutions and head uniform in `±1 / sqrt(fan_in)`; norms
+    /// the identity, with running mean 0 and variance 1. The same seed gives the same weights.
     pub fn initialise(&self, seed: u64) -> Result<Weights> {
         self.validate()?;
         pytorch_default(self.parameters(), is_norm, seed)

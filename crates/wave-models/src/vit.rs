@@ -394,7 +394,7 @@ pub fn logits_in(
     }
 }
 
-/// Features (b, d) of images, the classifier's input; of two classifiers the mean of both, as in timm.
+/// Features (b, d) of images, the classifier's input; with two classifiers the mean of their inputs, as in timm.
 pub fn features(shape: &VitShape, weights: &Weights, images: &Tensor) -> Result<Tensor> {
     match &pooled(Precision::F32, shape, weights, images, None)?[..] {
         [class, distilled] => (class + distilled)? / 2.0,
@@ -402,7 +402,7 @@ pub fn features(shape: &VitShape, weights: &Weights, images: &Tensor) -> Result<
     }
 }
 
-/// Features (b, d) for each classifier, one or two.
+/// Features (b, d) for each classifier: one tensor, or two for a distilled transformer.
 fn pooled(
     mode: impl Into<Mode>,
     shape: &VitShape,
@@ -463,8 +463,8 @@ pub(crate) fn below(weights: &Weights, names: &[&str], patches: Tensor) -> Resul
     Tensor::cat(&rows.collect::<Result<Vec<_>>>()?, 0)
 }
 
-/// Attention after the softmax of each layer (tokens, tokens), from each token (row) to each other (column), averaged
-/// over heads and `images`; weights are not stacked (thesis, section 3.2.2, figure 3.18).
+/// Attention maps (tokens, tokens) of all layers, from each token (row) to each other (column): attention after the
+/// softmax, averaged over heads and `images`. Weights are not stacked (thesis, section 3.2.2, figure 3.18).
 pub fn attention_maps(shape: &VitShape, weights: &Weights, images: &Tensor) -> Result<Vec<Tensor>> {
     let (heads, head_width) = (shape.heads, shape.head_width());
     let mut x = embedded(Precision::F32, shape, weights, images)?; // (b, n, d)

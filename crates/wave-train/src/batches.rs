@@ -33,7 +33,7 @@ pub trait Examples: Sized {
     /// The network's input, one example per entry of the leading dimension.
     fn input(&self) -> Result<Tensor>;
 
-    /// The rows of each of `n` equal micro-batches. An error if there is no such split without separating mixed images.
+    /// The rows of each of `n` equal micro-batches. Fails if no equal split keeps mixed images together.
     fn split(&self, n: usize) -> Result<Vec<Vec<usize>>>;
 
     /// The examples in some rows.
@@ -74,7 +74,7 @@ impl Examples for Batch {
         Tensor::from_slice(&self.images, (b, self.channels, s, s), &Device::Cpu) // (b, channels, h, w)
     }
 
-    /// Consecutive rows, but mixed images stay together, since the target of each depends on the other.
+    /// Consecutive rows, except that images mixed with each other stay together: each target depends on both.
     fn split(&self, n: usize) -> Result<Vec<Vec<usize>>> {
         let b = self.size;
         if n == 0 || !b.is_multiple_of(n) {

@@ -37,8 +37,9 @@ pub struct Hyperparameters {
     pub clip: Option<f64>,
     /// Decay of the EMA of the weights, if the state keeps one.
     pub ema_decay: Option<f64>,
-    /// Gradient accumulation: the number of equal micro-batches in a step. More take less memory and give the same
-    /// result up to rounding, unless images of a batch depend on each other, as in batch normalisation.
+    /// Gradient accumulation: the number of equal micro-batches in a step, 1 for the whole batch at once. With more,
+    /// a step takes less memory. The result is the same up to rounding, unless images of a batch depend on each
+    /// other, as in batch normalisation.
     pub micro_batches: usize,
 }
 
@@ -48,7 +49,8 @@ pub struct Hyperparameters {
 /// [`MicroBatch`]; it returns a scalar, the mean over the examples. It must derive all random
 /// numbers from the step's number, so that a resumed run repeats them.
 ///
-/// A step whose loss or gradient is not finite is skipped, and halves the rate for a while ([`State::halvings`]).
+/// A step whose loss or gradient is not finite is skipped, and halves the learning rate for a while
+/// ([`State::halvings`]).
 ///
 /// With several `ranks`, each computes its share of every batch, in the same number of micro-batches.
 /// All start from the same variables and state, and end with the same.
@@ -158,9 +160,10 @@ fn gradients<B: Batches>(
     sum.over(ranks)
 }
 
-/// One step of the optimisers down the gradient of a scalar `loss`; returns the loss and the norm before clipping.
+/// One step of the optimisers down the gradient of `loss`, a scalar, at learning rate `rate`. Returns the loss and
+/// the norm of the whole gradient before clipping.
 ///
-/// `clip` is as in [`Hyperparameters`]. If loss or norm is not finite, the step is counted but nothing is updated.
+/// `clip` is as in [`Hyperparameters`]. If the loss or norm is not finite, the step is counted but nothing is updated.
 pub fn step(
     loss: &Tensor,
     variables: &[Variable],

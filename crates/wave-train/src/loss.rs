@@ -3,7 +3,7 @@
 use candle_core::{Device, Result, Tensor};
 use wave_data::{Batch, Mix};
 
-/// One-hot targets (b, classes) of labels below `classes`, label-smoothed: `smoothing` is spread over all classes.
+/// One-hot targets (b, classes) of `labels` below `classes`. Label smoothing spreads `smoothing` over all classes.
 pub fn smoothed_targets(labels: &[u32], classes: usize, smoothing: f32) -> Result<Tensor> {
     mixed_targets(labels, None, classes, smoothing)
 }

@@ -17,7 +17,7 @@ pub struct Scores {
     pub images: usize,
 }
 
-/// Scores of `logits` (images (b, c, h, w) to (b, classes)) over the batches of all ranks; an error if there are no
+/// Scores of `logits` (images (b, c, h, w) to (b, classes)) over the batches of all ranks. Fails if there are no
 /// images at all. Ties go to the first class, so that a constant classifier is not right every time.
 pub fn evaluate(
     ranks: &dyn Ranks,

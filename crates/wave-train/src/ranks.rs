@@ -70,8 +70,8 @@ impl Ranks for Alone {
 
 /// The sums of f32 tensors over the ranks, each on its own device. They pass through the host.
 ///
-/// All go in one flat bucket: nearly all gradients come out of one operator at the end of the backward pass, so there
-/// is no computation left to overlap with communication.
+/// All go in one flat bucket: nearly all of a transformer's gradients come out of one operator at the end of the
+/// backward pass, so there is no computation left to overlap with communication.
 pub fn sum_over(ranks: &dyn Ranks, tensors: &[&Tensor]) -> Result<Vec<Tensor>> {
     if ranks.size() == 1 || tensors.is_empty() {
         return Ok(tensors.iter().map(|t| (*t).clone()).collect());

@@ -118,7 +118,8 @@ impl State {
         Ok(out)
     }
 
-    /// Broadcasts the first rank's state and variables to every rank. [`TrainError::Apart`] if their variables differ.
+    /// Broadcasts the first rank's state and variables to every rank. Fails with [`TrainError::Apart`] if the ranks
+    /// have variables of different sizes.
     pub fn of_first(self, variables: &[Variable], ranks: &dyn Ranks) -> TrainResult<State> {
         if ranks.size() == 1 {
             return Ok(self);
@@ -136,7 +137,7 @@ impl State {
         State::restore(variables, &weights, |key| counts.get(key).copied())
     }
 
-    /// Checks that all ranks hold the same variables, bit by bit: [`TrainError::Apart`] on all of them if not.
+    /// Checks that all ranks hold the same variables, bit by bit. If not, all ranks fail with [`TrainError::Apart`].
     pub fn check(&self, variables: &[Variable], ranks: &dyn Ranks) -> TrainResult<()> {
         if ranks.size() == 1 {
             return Ok(());
@@ -158,7 +159,7 @@ impl State {
         }
     }
 
-    /// Restores the output of [`State::to_weights`] and [`State::counts`], including the variables. An error if a tensor
+    /// Restores the output of [`State::to_weights`] and [`State::counts`], including the variables. Fails if a tensor
     /// or a count is missing or has another size, as in the state of another run.
     pub fn restore(
         variables: &[Variable],

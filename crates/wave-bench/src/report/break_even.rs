@@ -151,7 +151,7 @@ fn value_at(curve: &Curve, epoch: f64) -> Option<f64> {
     Some(y0 + (y - y0) * (epoch - x0) / (x - x0))
 }
 
-/// The first epoch and the end of the shorter curve, none if a curve is empty. Methods without fine-tuning are ignored.
+/// The first epoch and the end of the shorter curve; none if a curve is empty. Methods without fine-tuning are ignored.
 fn target_epochs(pair: [&Summary; 2]) -> impl Iterator<Item = f64> {
     let ends = pair.map(|s| s.curve.last().map(|point| point.0));
     let ends = ends.into_iter().collect::<Option<Vec<f64>>>();

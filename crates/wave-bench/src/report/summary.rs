@@ -71,7 +71,8 @@ impl<'a> Found<'a> {
         }
     }
 
-    /// The methods on a data set, in groups of equal epochs of fine-tuning: the subject's first, each in recipe order.
+    /// The methods on a data set, in groups with equal epochs of fine-tuning: the subject's group first, each group in
+    /// the recipe's order.
     pub(super) fn lengths(&self, dataset: &str) -> Vec<Vec<Cost>> {
         let grid = &self.findings.grid;
         let subject = grid.subject();

@@ -101,7 +101,7 @@ pub const METHODS: [FilterMethod; 4] = [
     },
 ];
 
-/// The method of this name; if there is none, the error lists all.
+/// The method of this name; if there is none, the error lists all names.
 pub fn find(name: &str) -> Result<FilterMethod, Refusal> {
     let named = METHODS.map(|method| (method.name, method));
     by_name("method for a convmixer or convnext", name, &named)

@@ -132,8 +132,8 @@ fn repeat(small: usize, target: usize) -> Result<Tensor> {
     Tensor::from_vec(values, (target, small), &Device::Cpu)
 }
 
-/// Grows `small` with `operator`, one of [`operator_start`] for its shape, into the weights of a larger network with the
-/// same classes. Both are stacked ([`wave_models::vit::stack`]), as for [`wave_models::vit::logits`].
+/// Grows `small` with `operator`, one of [`operator_start`] for its shape, into the weights of a larger network with
+/// the same classes. Both networks are stacked ([`wave_models::vit::stack`]), as for [`wave_models::vit::logits`].
 pub fn grow(small: &Weights, operator: &Weights) -> Result<Weights> {
     let stream = operator.get("width.stream");
     let mut grown = Weights::new();

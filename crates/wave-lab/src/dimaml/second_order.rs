@@ -18,7 +18,10 @@ const STACK: usize = 1 << 30;
 /// The operators of the loss have to be candle's own, or [`wave_ops::stock`]: the fused ones (`f32` on
 /// the CPU) have only first derivatives; differentiating these gives errors or zero.
 ///
-/// An error if the thread cannot be started, or candle detaches gradients anyway; panics if `work` does.
+/// Fails if the thread cannot be started, or if candle detaches gradients anyway.
+///
+/// # Panics
+/// If `work` does.
 pub fn second_order<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T> {
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new()

@@ -1,7 +1,7 @@
 //! Networks small enough to differentiate through their training. Initialisers are learned on them.
 //!
 //! Each is one file: its sizes, the names, shapes and default initialisation of its weights, and its loss. They compute
-//! in the dtype of their weights, by candle's own operators: gradients of the fused ones are not differentiable.
+//! in the dtype of their weights, with candle's own operators: gradients of the fused ones are not differentiable.
 
 pub mod autoencoder;
 pub mod fixup;

@@ -31,7 +31,8 @@ pub struct LayerStatistics {
     /// ConvNeXts only: correlation of each pixel of a filter with the entry of W2 W1 that maps its
     /// channel to itself, (KERNEL, KERNEL).
     pub filter_product: Option<Tensor>,
-    /// Correlation of a hidden channel's 2 h weights, its row of W1 and then its column of W2: (2 h, 2 h).
+    /// Correlation of the 2 h weights of a hidden channel, its row of W1 and then its column of W2, with each other:
+    /// (2 h, 2 h).
     pub within: Tensor,
     /// Correlation of these with another hidden channel's.
     pub between: Tensor,
@@ -42,7 +43,7 @@ pub fn layers(shape: &PopulationShape, weights: &Weights) -> Result<Vec<LayerSta
     (0..shape.depth).map(layer).collect()
 }
 
-/// Correlation over networks and channels of the mean of W2 over hidden channels, between all layers: (depth, depth).
+/// Correlation over networks and channels of the mean of W2 over hidden channels, between layers: (depth, depth).
 pub fn across_layers(shape: &PopulationShape, weights: &Weights) -> Result<Tensor> {
     let means = (0..shape.depth).map(|layer| {
         let w2 = centred(weights, &format!("blocks.{layer}.mlp.fc2.weight"))?;

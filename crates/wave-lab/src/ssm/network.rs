@@ -1,4 +1,5 @@
-//! Networks of token sequences: state space models (Mamba, Mamba-2), causal attention, hybrids of them, transformers.
+//! Networks of token sequences: state space models (Mamba and Mamba-2), causal attention, hybrids of
+//! them, and transformers.
 //!
 //! ```text
 //! x   = embedding[token]           (+ positions, of a transformer)
@@ -24,8 +25,8 @@ use wave_ops::{gelu, linear, rms_norm};
 /// Added to the mean square in norms.
 const EPS: f64 = 1e-5;
 
-/// Logits (b, m, vocabulary) of the next token in `tokens` (b, t) at `positions` (m), all `u32`, the same positions for
-/// every sequence.
+/// Logits (b, m, vocabulary) of the next token at the `positions` (m) of `tokens` (b, t), both `u32`. The positions
+/// are the same for every sequence.
 pub fn logits_at(
     shape: &SequenceShape,
     weights: &Weights,
@@ -141,8 +142,8 @@ impl<'a> Layer<'a> {
     }
 }
 
-/// The sinusoidal positions (t, d) of the original transformer (Vaswani et al. 2017, section 3.5), for an even d:
-/// `sin(i w), cos(i w)` with `w = 10000^(-2j / d)`, all sines before all cosines.
+/// The sinusoidal positions (t, d) of the original transformer (Vaswani et al. 2017, section 3.5), for an even d. Row
+/// i is `sin(i w), cos(i w)` with `w = 10000^(-2j / d)`, all sines before all cosines.
 fn sinusoidal_positions(t: usize, d: usize, dtype: DType, device: &Device) -> Result<Tensor> {
     let angle = |i: usize, j: usize| i as f64 * 10_000f64.powf(-2.0 * j as f64 / d as f64);
     let entry = |at: usize| match (at / d, at % d) {

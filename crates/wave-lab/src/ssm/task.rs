@@ -1,6 +1,7 @@
 //! Tasks on sequences of tokens, sampled anew for every batch, for testing state space models (thesis, section 3.3.1).
 //!
-//! A network reads the beginning of a sequence and predicts the rest token by token; only the answer and the end count:
+//! A network reads the beginning of a sequence and predicts the rest, token by token; only the tokens of
+//! the answer and the end count:
 //!
 //! ```text
 //! copy     $ s | s .             s of random symbols

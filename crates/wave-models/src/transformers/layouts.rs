@@ -152,7 +152,7 @@ const LAYOUTS: [(&str, &str, Layout); 12] = [
 /// The module of an image tower.
 const VISION: &str = "vision_model.";
 
-/// True if the trained network does not use a tensor: mask tokens, poolers of pretraining, index tables.
+/// True if the trained network does not use the tensor: mask tokens, poolers of pretraining, index tables.
 fn idle(kind: &str, name: &str) -> bool {
     let part = |start: &str| name.starts_with(start);
     name.ends_with("embeddings.mask_token")

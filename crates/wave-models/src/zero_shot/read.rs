@@ -318,7 +318,7 @@ impl Of<'_> {
     }
 }
 
-/// Names and shapes of the tensors that both towers have, with the number of positions and the name of the last norm.
+/// Names and shapes of the tensors that both towers have, in `module`, with `places` positions and the norm `last`.
 fn of_tower(module: &str, shape: &TransformerShape, places: usize, last: &str) -> Named {
     let (d, h) = (shape.width, shape.hidden);
     let positions = format!("{module}.embeddings.position_embedding.weight");

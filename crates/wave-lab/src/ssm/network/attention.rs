@@ -8,7 +8,8 @@
 //! linear:   out = W_o rms_norm((q k^T, past only) v)                     in one head
 //! ```
 //!
-//! The norm after linear attention is our reading: its sums grow with the position, as in Mamba-2, which has one there.
+//! The norm after linear attention is our reading. The sums grow with the position, as in Mamba-2,
+//! which has a norm there.
 
 use super::{EPS, Layer, causal_mask};
 use candle_core::{Result, Tensor};

@@ -17,8 +17,8 @@ use candle_core::{Result, Tensor};
 use wave_ops::rms_norm;
 
 /// The state space layer as a matrix for each head (equation 3.34), (b, h, t, t): row i holds the weights of the
-/// positions up to i in the output at position i. `step` (b, t, h) is above 0, and `a` (h) below; `input` B and
-/// `output` C are (b, t, n).
+/// positions up to i in the output at position i. `step` (b, t, h) is above 0, and `a` (h) is below 0.
+/// `input` B and `output` C are (b, t, n).
 pub fn matrix(step: &Tensor, a: &Tensor, input: &Tensor, output: &Tensor) -> Result<Tensor> {
     let products = output.matmul(&input.transpose(1, 2)?)?; // (b, t, t)
     let step = step.transpose(1, 2)?.contiguous()?; // (b, h, t)
