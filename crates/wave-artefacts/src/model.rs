@@ -86,7 +86,7 @@ impl Model {
         };
         let side = side.filter(|side| *side > 0);
         let network = recognise(dir, (&name, &mut args), side, &weights, heads)?;
-        let transform = preprocessing::read(dir, network.input())?;
+        let (_, transform) = preprocessing::read(dir, network.input())?;
         let label = |i: usize| {
             let named = config["id2label"][i.to_string()].as_str();
             named.map_or_else(|| i.to_string(), String::from)
@@ -133,7 +133,7 @@ impl Model {
             );
         }
         let (network, weights) = preprocessing::resized(path, &config, network, weights)?;
-        let transform = preprocessing::read(path, network.input())?;
+        let (_, transform) = preprocessing::read(path, network.input())?;
         let classes = network.classes();
         let numbers = || (0..classes).map(|i| i.to_string()).collect();
         Ok(Model {

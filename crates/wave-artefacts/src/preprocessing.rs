@@ -55,11 +55,12 @@ pub fn of(path: &Path, (channels, side): (usize, usize)) -> Result<Preprocessing
     Ok(steps)
 }
 
-/// The transform for the steps that [`of`] reads, with a warning on stderr about assumed values.
-pub fn read(path: &Path, input: (usize, usize)) -> Result<Transform> {
+/// The steps that [`of`] reads and their transform, with a warning on stderr about assumed values.
+pub fn read(path: &Path, input: (usize, usize)) -> Result<(Preprocessing, Transform)> {
     let steps = of(path, input)?;
     warn(path, &steps);
-    transform(&steps, path, input.1)
+    let transform = transform(&steps, path, input.1)?;
+    Ok((steps, transform))
 }
 
 /// Warns on stderr about values that are not given anywhere.

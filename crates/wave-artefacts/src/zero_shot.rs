@@ -94,7 +94,7 @@ pub fn open(
         digest: wave_hub::sha256_hex(digest.as_bytes()),
     };
     let tower = &dual.images.tower;
-    let transform = preprocessing::read(dir, (tower.channels, tower.image_size))?;
+    let (_, transform) = preprocessing::read(dir, (tower.channels, tower.image_size))?;
     let model = Model {
         transform,
         network,

@@ -11,8 +11,17 @@ const ARCHITECTURES: &str = "swin maxxvit maxvit coat cait xcit pvt mvit volo mi
      resnest ecaresne skresne edgenext inception_next vit_relpos vit_srelpos";
 
 /// Parts of the names of tensors that a plain vision transformer lacks and [`crate::transformer`] has.
-const PARTS: &str = "reg_token ls1.gamma .gamma_1 attn.q_ norm_pre. attn.norm. mlp.norm. mlp.fc1_g. \
-     relative_position_bias_table";
+const PARTS: [&str; 9] = [
+    "reg_token",
+    "ls1.gamma",
+    ".gamma_1",
+    "attn.q_",
+    "norm_pre.",
+    "attn.norm.",
+    "mlp.norm.",
+    "mlp.fc1_g.",
+    "relative_position_bias_table",
+];
 
 /// Arguments that show another network than a plain vision transformer if they are true, positive or one of [`WORDS`].
 const ARGUMENTS: &str = "reg_tokens num_register_tokens init_values qk_norm pre_norm no_embed_class \
@@ -86,7 +95,7 @@ pub(crate) fn variant(name: &str, args: &Map<String, Value>, weights: &Weights) 
         return None;
     }
     let own = |name: &&String| {
-        name.starts_with("attn_pool.") || PARTS.split(' ').any(|part| name.contains(part))
+        name.starts_with("attn_pool.") || PARTS.iter().any(|part| name.contains(part))
     };
     if let Some(name) = weights.keys().find(own) {
         return Some(format!("tensor {name}"));

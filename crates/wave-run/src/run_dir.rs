@@ -33,6 +33,10 @@ const WRITTEN: [&str; 2] = ["dtype", "format"];
 /// Settings that are paths of inputs, whose identity is their digest.
 const PATHS: [&str; 6] = ["ancestor", "cache", "delta", "from", "grow", "labels"];
 
+/// A run that another may not replace, and the remedies.
+const UNFINISHED: &str = "an unfinished run; continue it with --resume, start over with --overwrite, \
+     or choose another --out";
+
 /// The settings of a stage as a recipe that its command accepts: `[stage]` and its keys.
 pub fn of_stage(stage: &str, settings: &Table) -> Table {
     Table::from_iter([(stage.to_owned(), settings.clone().into())])
@@ -109,11 +113,7 @@ fn open(out: &Path, settings: &Table, inputs: &Inputs, options: &Options) -> Res
         return Ok(ControlFlow::Break(result));
     } else if Checkpoints::exist_in(&dir) {
         if !options.resume {
-            refuse!(
-                "{} holds an unfinished run; continue it with --resume, start over with \
-                 --overwrite, or choose another --out",
-                out.display()
-            );
+            refuse!("{} holds {UNFINISHED}", out.display());
         }
         found = checkpoints.find()?;
         if let Some(found) = &found {
@@ -278,7 +278,7 @@ pub fn held(out: &Path, options: &Options) -> Option<String> {
         _ if options.overwrite => return None,
         true => "a complete run; one with other settings needs --overwrite or another --out",
         false if options.resume || !Checkpoints::exist_in(&dir) => return None,
-        false => "an unfinished run; continue it with --resume, or start over with --overwrite",
+        false => UNFINISHED,
     };
     Some(format!("{} holds {kind}\n", out.display()))
 }

@@ -260,9 +260,7 @@ fn describe_towers(dir: &Path) -> Result<Option<Value>> {
         return Ok(None);
     };
     let (image, text) = (&dual.images.tower, &dual.text);
-    let input = (image.channels, image.image_size);
-    let steps = preprocessing::of(dir, input)?;
-    let transform = preprocessing::read(dir, input)?;
+    let (steps, transform) = preprocessing::read(dir, (image.channels, image.image_size))?;
     let mut vision = tower(image);
     vision["patch"] = json!(image.patch);
     let mut parts = image.parts();

@@ -85,9 +85,16 @@ pub(super) fn composer(path: &Path, templates: &TemplateDir) -> Result<String> {
 fn runs(templates: &TemplateDir) -> bool {
     let gene = &templates.learngene;
     let known = |name: &String| {
-        let outside = "cls_token pos_embed patch_embed.proj norm fc_norm head";
+        let outside = [
+            "cls_token",
+            "pos_embed",
+            "patch_embed.proj",
+            "norm",
+            "fc_norm",
+            "head",
+        ];
         let name = name.trim_end_matches(".weight").trim_end_matches(".bias");
-        name.starts_with("blocks.") || outside.split(' ').any(|part| part == name)
+        name.starts_with("blocks.") || outside.contains(&name)
     };
     !gene.auxiliary.distilled && gene.auxiliary.classes > 0 && gene.inherited.keys().all(known)
 }
